@@ -1,0 +1,1 @@
+//! The reference engine of memtier: reads a GGUF, plans, loads and serves it.

@@ -1,0 +1,1 @@
+//! Short numbered examples of memtier.

@@ -1,0 +1,1 @@
+//! The CUDA backend of memtier: VMM regions, streams, graphs and kernels.

@@ -1,0 +1,1 @@
+//! The memory layer of a GPU inference engine: tiers, phases, spans, pools and a planner, checked at compile time.
