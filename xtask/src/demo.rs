@@ -1,0 +1,104 @@
+//! `cargo xtask demo`: from nothing to a real model's answer in one command.
+
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+use std::process::Command as Process;
+
+use crate::cli::{Check, Command, Flag, Parsed};
+use crate::failure::Failure;
+use crate::fetch::{self, catalog};
+use crate::{build, paths, process};
+
+/// The command's face. Flags other than `--model` go to the engine as they are.
+pub const COMMAND: Command = Command {
+    name: "demo",
+    about: "fetches a small real model, plans its memory, generates text and prints the memory report",
+    flags: &[
+        Flag {
+            name: "model",
+            value: "NAME|PATH",
+            check: Check::Any,
+            help: "smollm2 (default, 98 MB), gemma3 (253 MB), or a GGUF file",
+        },
+        Flag { name: "prompt", value: "TEXT", check: Check::Any, help: "what to answer or continue" },
+        Flag { name: "max-tokens", value: "N", check: Check::Count, help: "stop after this many tokens" },
+        Flag { name: "threads", value: "N", check: Check::Count, help: "CPU threads" },
+        Flag {
+            name: "budget",
+            value: "SIZE",
+            check: Check::Any,
+            help: "memory budget, such as 512MiB: a plan that does not fit is refused with what to change",
+        },
+        Flag { name: "max-seq-len", value: "N", check: Check::Count, help: "longest sequence to plan for, in tokens" },
+        Flag { name: "max-batch", value: "N", check: Check::Count, help: "sequences to plan for" },
+        Flag { name: "temperature", value: "T", check: Check::Any, help: "0 (default) is greedy" },
+        Flag { name: "seed", value: "N", check: Check::Any, help: "for a temperature above 0" },
+        Flag { name: "json", value: "FILE", check: Check::Any, help: "also write plan, report and timings as JSON" },
+    ],
+    words: Some(("-- FLAGS…", "more flags for the engine, unchecked")),
+    examples: &[
+        ("cargo xtask demo", "SmolLM2 answers a question; the memory report follows"),
+        (
+            "cargo xtask demo --model gemma3 --prompt 'The sea is' --max-tokens 100",
+            "Gemma 3, with sliding-window attention",
+        ),
+        ("cargo xtask demo --budget 64MiB", "a plan that cannot fit: the refusal, itemised"),
+        ("cargo xtask demo --model ~/models/my.gguf --threads 8", "your own GGUF file (Llama family or Gemma 3)"),
+    ],
+};
+
+/// Runs the command. The engine's exit code is passed on.
+///
+/// # Errors
+/// An unknown model, what fetching says, a failing build, the engine's failure.
+pub fn run(parsed: Parsed) -> Result<(), Failure> {
+    let model = parsed.value("model").cloned().unwrap_or_else(|| catalog::MODELS[0].name.into());
+    let file = resolve(&model)?;
+    let mut arguments = parsed.forward(&["model"]);
+    if let Some(json) = parsed.value("json") {
+        // The engine runs where the user is, so relative paths mean what they say; only the order matters: a report
+        // that cannot be written should not be discovered after minutes of work.
+        writable(Path::new(json))?;
+    }
+    arguments.extend(parsed.words);
+    let engine = build::binary("memtier-engine", "memtier-engine")?;
+    let mut command = Process::new(engine);
+    command.arg("demo").arg("--model-file").arg(file).args(arguments);
+    match process::run(&mut command)? {
+        status if status.success() => Ok(()),
+        status => Err(Failure::child(status)),
+    }
+}
+
+/// The model file that `--model` means: a known name is fetched when needed, anything else is a path.
+///
+/// # Errors
+/// Neither a name nor a file, or what fetching says.
+pub fn resolve(model: &OsString) -> Result<PathBuf, Failure> {
+    if let Some(known) = model.to_str().and_then(catalog::find) {
+        return fetch::ensure(known, &paths::cache()?);
+    }
+    let path = PathBuf::from(model);
+    if path.is_file() {
+        return Ok(path);
+    }
+    let given = model.to_string_lossy();
+    let what = if path.is_dir() { "is a folder" } else { "is not a file" };
+    Err(Failure::usage(match given.contains(['/', '\\', '.']) {
+        true => format!("--model {given} {what}; pass smollm2, gemma3 or the path of a GGUF file"),
+        false => format!("{}, or pass the path of a GGUF file (--model {given} {what})", fetch::unknown(&given)),
+    }))
+}
+
+fn writable(file: &Path) -> Result<(), Failure> {
+    let existed = file.exists();
+    std::fs::File::options().append(true).create(true).open(file).map_err(|error| {
+        let path = file.display();
+        Failure::usage(format!("cannot write --json {path}: {error}; name a file in a folder that you may write to"))
+    })?;
+    if !existed {
+        // Only a probe: the engine writes it when there is something to write.
+        let _ = std::fs::remove_file(file);
+    }
+    Ok(())
+}

@@ -1,0 +1,106 @@
+//! `cargo xtask gpu`: the CUDA tests as a folder that runs anywhere with a driver, and runs here if there is a GPU.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use crate::cli::{Check, Command, Flag, Parsed};
+use crate::failure::Failure;
+use crate::{build, paths, process};
+
+/// The command's face.
+pub const COMMAND: Command = Command {
+    name: "gpu",
+    about: "stages the CUDA tests and benches under target/gpu, and runs them where there is an NVIDIA GPU",
+    flags: &[Flag { name: "stage-only", value: "", check: Check::Any, help: "do not run, even if there is a GPU" }],
+    words: Some(("-- ARGS…", "passed to every test program, such as a filter")),
+    examples: &[
+        ("cargo xtask gpu", "build, stage, and run if this machine has a GPU"),
+        ("cargo xtask gpu --stage-only", "then copy target/gpu to a machine that has one and start run.sh there"),
+    ],
+};
+
+/// Runs the command.
+///
+/// # Errors
+/// The build fails, the folder cannot be written, or a test fails on the GPU.
+pub fn run(parsed: Parsed) -> Result<(), Failure> {
+    let arguments = ["test", "--release", "--package", "memtier-cuda", "--no-run", "--lib", "--tests", "--benches"];
+    // Without symbols: the folder travels to another machine.
+    let built = build::artifacts(arguments.into_iter().chain(["--config", "profile.release.strip=\"symbols\""]))?;
+    let folder = paths::target().join("gpu");
+    let names = stage(&built, &folder)?;
+    println!("staged in {}:", folder.display());
+    names.iter().for_each(|name| println!("  {name}"));
+    if !Path::new("/dev/nvidia0").exists() {
+        println!("no NVIDIA GPU here (/dev/nvidia0): nothing was run");
+        println!("to run: copy {} to a machine with a GPU and start run.sh there", folder.display());
+        return Ok(());
+    }
+    if parsed.has("stage-only") {
+        return Ok(());
+    }
+    let script = folder.join("run.sh");
+    match process::run(std::process::Command::new("sh").arg(script).args(parsed.words))? {
+        status if status.success() => Ok(()),
+        status => Err(Failure::child(status)),
+    }
+}
+
+/// Copies the programs into a fresh folder beside a script that runs them; returns their names.
+fn stage(built: &[build::Artifact], folder: &Path) -> Result<Vec<String>, Failure> {
+    if folder.exists() {
+        fs::remove_dir_all(folder).map_err(|error| Failure::io("empty the folder", folder, &error))?;
+    }
+    paths::create(folder)?;
+    let mut names = Vec::new();
+    for artifact in built {
+        let name = format!("{}-{}", artifact.kind, artifact.name);
+        copy(&artifact.executable, &folder.join(&name))?;
+        names.push(name);
+    }
+    let path = folder.join("run.sh");
+    fs::write(&path, script(&names)).map_err(|error| Failure::io("write", &path, &error))?;
+    Ok(names)
+}
+
+fn copy(from: &PathBuf, to: &Path) -> Result<(), Failure> {
+    fs::copy(from, to).map(drop).map_err(|error| Failure::io("copy a test program to", to, &error))
+}
+
+/// Runs every program, then fails if one failed. Each is named before it runs, so a hang names itself.
+fn script(names: &[String]) -> String {
+    let mut text = String::from("#!/bin/sh\n# Runs the staged CUDA tests; arguments go to each of them.\n");
+    text += "cd \"$(dirname \"$0\")\" || exit 1\nfailed=0\n";
+    for name in names {
+        text += &format!("echo '== {name}'\n./{name} \"$@\" || failed=1\n");
+    }
+    text + "exit $failed\n"
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[cfg(unix)]
+    #[test]
+    fn the_script_runs_all_and_fails_if_one_fails() {
+        let folder = std::env::temp_dir().join(format!("xtask-gpu-{}", std::process::id()));
+        let program = |name: &str, program: &str| build::Artifact {
+            name: name.into(),
+            kind: "test".into(),
+            executable: program.into(),
+        };
+        let good = [program("a", "/bin/true"), program("b", "/bin/true")];
+        let run = |built: &[build::Artifact]| {
+            stage(built, &folder).unwrap();
+            std::process::Command::new("sh").arg(folder.join("run.sh")).output().unwrap()
+        };
+        let output = run(&good);
+        assert!(output.status.success());
+        assert_eq!(String::from_utf8_lossy(&output.stdout), "== test-a\n== test-b\n");
+        let output = run(&[program("c", "/bin/false"), program("d", "/bin/true")]);
+        assert_eq!(output.status.code(), Some(1));
+        assert_eq!(String::from_utf8_lossy(&output.stdout), "== test-c\n== test-d\n");
+        fs::remove_dir_all(&folder).unwrap();
+    }
+}
