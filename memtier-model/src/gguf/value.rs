@@ -122,6 +122,32 @@ impl<'h> Value<'h> {
         })
     }
 
+    /// Appends the value as a file holds it.
+    pub(crate) fn encode(&self, out: &mut Vec<u8>) {
+        match self {
+            Value::U8(v) => out.extend(v.to_le_bytes()),
+            Value::I8(v) => out.extend(v.to_le_bytes()),
+            Value::U16(v) => out.extend(v.to_le_bytes()),
+            Value::I16(v) => out.extend(v.to_le_bytes()),
+            Value::U32(v) => out.extend(v.to_le_bytes()),
+            Value::I32(v) => out.extend(v.to_le_bytes()),
+            Value::F32(v) => out.extend(v.to_le_bytes()),
+            Value::U64(v) => out.extend(v.to_le_bytes()),
+            Value::I64(v) => out.extend(v.to_le_bytes()),
+            Value::F64(v) => out.extend(v.to_le_bytes()),
+            Value::Bool(v) => out.push(u8::from(*v)),
+            Value::String(text) => {
+                out.extend((text.len() as u64).to_le_bytes());
+                out.extend_from_slice(text);
+            }
+            Value::Array(array) => {
+                out.extend(array.element.id().to_le_bytes());
+                out.extend((array.len as u64).to_le_bytes());
+                out.extend_from_slice(array.bytes);
+            }
+        }
+    }
+
     /// Decodes a value and returns it with the bytes after it; `None` when they do not hold one.
     pub(crate) fn decode(value_type: ValueType, bytes: &'h [u8]) -> Option<(Value<'h>, &'h [u8])> {
         fn number<const N: usize>(bytes: &[u8]) -> Option<([u8; N], &[u8])> {

@@ -6,7 +6,7 @@ use std::io::{self, Write};
 
 use thiserror::Error;
 
-use crate::gguf::{Shape, ValueType};
+use crate::gguf::{Shape, Value, ValueType};
 use crate::tensor_type::TensorType;
 
 pub use tiny::TinyModel;
@@ -94,6 +94,24 @@ impl GgufWriter {
     pub fn raw(&mut self, key: &str, value_type: ValueType, encoded: Vec<u8>) -> &mut Self {
         self.entries.push((key.to_owned(), value_type, encoded));
         self
+    }
+
+    /// Adds a value of another file, whatever its type.
+    ///
+    /// ```
+    /// use memtier_model::{Gguf, write::GgufWriter};
+    /// let bytes = GgufWriter::new().u32("a", 1).strings("b", &["x", "y"]).to_bytes();
+    /// let mut copy = GgufWriter::new();
+    /// for (key, value) in Gguf::from_bytes(&bytes)?.metadata().iter().filter(|(key, _)| *key != "a") {
+    ///     copy.value(key, value);
+    /// }
+    /// assert_eq!(Gguf::from_bytes(&copy.to_bytes())?.metadata().array("b")?.len(), 2);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn value(&mut self, key: &str, value: Value<'_>) -> &mut Self {
+        let mut encoded = Vec::new();
+        value.encode(&mut encoded);
+        self.raw(key, value.value_type(), encoded)
     }
 
     /// Adds an integer.
