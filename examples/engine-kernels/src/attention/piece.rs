@@ -1,0 +1,148 @@
+//! Attention of a few rows of one sequence, for some heads of one key/value head: which lanes go through which runs of
+//! the cache. [`kernel`](super::kernel) has the arithmetic.
+
+use std::ops::Range;
+
+use super::HOLE;
+use super::attend::{AttentionParams, KvSequence, Query};
+use super::cache::KvCache;
+use super::kernel::{CHUNK, CHUNK_RUNS, Lane, MAX_LANES, RUN, Run, Scores, score, sum, weigh};
+use super::lanes::{Lanes, Portable};
+use crate::isa::{Isa, Level};
+use crate::threads::Shares;
+
+/// What one call computes.
+pub(super) struct Piece<'a> {
+    pub(super) params: AttentionParams,
+    pub(super) cache: KvCache<'a>,
+    pub(super) sequence: KvSequence<'a>,
+    pub(super) kv_head: usize,
+    pub(super) queries: &'a [Query],
+    /// Rows of one sequence.
+    pub(super) rows: Range<usize>,
+    /// Heads of one key/value head.
+    pub(super) heads: Range<usize>,
+    pub(super) q: &'a [f32],
+    pub(super) out: Shares<'a, f32>,
+}
+
+/// Computes a piece: `rows` x `heads` outputs.
+pub(super) fn run_piece(isa: Isa, piece: &Piece<'_>) {
+    #[cfg(target_arch = "x86_64")]
+    #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni,avx2,fma,f16c")]
+    fn avx512(piece: &Piece<'_>) {
+        // SAFETY: this function has the features of the type.
+        unsafe { compute::<super::lanes::Avx512>(piece) }
+    }
+
+    #[cfg(target_arch = "x86_64")]
+    #[target_feature(enable = "avx2,fma,f16c")]
+    fn avx2(piece: &Piece<'_>) {
+        // SAFETY: this function has the features of the type.
+        unsafe { compute::<super::lanes::Avx2>(piece) }
+    }
+
+    match isa.level() {
+        // SAFETY: an `Isa` of this level exists only where its features were detected.
+        #[cfg(target_arch = "x86_64")]
+        Level::Avx512 => unsafe { avx512(piece) },
+        // SAFETY: as above.
+        #[cfg(target_arch = "x86_64")]
+        Level::Avx2 => unsafe { avx2(piece) },
+        // SAFETY: plain Rust needs no features.
+        _ => unsafe { compute::<Portable>(piece) },
+    }
+}
+
+/// # Safety
+///
+/// The processor has the features of `V`. The piece was checked by `attend`, and no other live piece has one of its
+/// (row, head) pairs.
+#[inline(always)]
+unsafe fn compute<V: Lanes>(piece: &Piece<'_>) {
+    let dim = piece.cache.shape.head_dim;
+    let window = piece.params.window.map_or(usize::MAX, |window| window as usize);
+    let mut lanes = [Lane::NONE; MAX_LANES];
+    let mut count = 0;
+    let (mut rows, mut heads) = (piece.rows.clone(), 0..0);
+    let mut row = 0;
+    loop {
+        let Some(head) = heads.next() else {
+            let Some(next) = rows.next() else { break };
+            (row, heads) = (next, piece.heads.clone());
+            continue;
+        };
+        let position = piece.queries[row].position as usize;
+        let at = (row * piece.params.heads + head) * dim;
+        // SAFETY: the (row, head) pair is this piece's own.
+        let out = unsafe { piece.out.part(at, dim) };
+        out.fill(0.0);
+        lanes[count] = Lane {
+            q: piece.q[at..at + dim].as_ptr(),
+            out: out.as_mut_ptr(),
+            first: (position + 1).saturating_sub(window),
+            end: position + 1,
+            ..Lane::NONE
+        };
+        count += 1;
+        if count == MAX_LANES || (rows.is_empty() && heads.is_empty()) {
+            // SAFETY: the lanes' pointers are valid for `dim` elements, and their outputs are disjoint.
+            unsafe { attend_lanes::<V>(piece, &mut lanes[..count]) };
+            count = 0;
+        }
+    }
+}
+
+/// # Safety
+///
+/// As `compute`; the lanes' pointers are valid for `head_dim` elements, and their outputs are disjoint.
+#[inline(always)]
+unsafe fn attend_lanes<V: Lanes>(piece: &Piece<'_>, lanes: &mut [Lane]) {
+    let shape = piece.cache.shape;
+    let first = lanes.iter().map(|lane| lane.first).min().unwrap_or(0);
+    let end = lanes.iter().map(|lane| lane.end).max().unwrap_or(0);
+    let mut scores: Scores = [[0.0; CHUNK]; MAX_LANES];
+    for chunk in first / CHUNK..end.div_ceil(CHUNK) {
+        let mut runs = [Run::NONE; CHUNK_RUNS];
+        let mut count = 0;
+        for position in (chunk * CHUNK..end.min((chunk + 1) * CHUNK)).step_by(RUN) {
+            let block = piece.sequence.blocks[position / shape.block_tokens];
+            if block == HOLE || position + RUN <= first {
+                continue;
+            }
+            let slot = position % shape.block_tokens;
+            let block = piece.cache.base + block as usize * piece.cache.stride;
+            // In bounds: `attend` checked the block, and a run lies within one block.
+            let keys = &piece.cache.slab[block + shape.keys(piece.kv_head) + slot..];
+            let values = &piece.cache.slab[block + shape.values(piece.kv_head) + slot * shape.head_dim..];
+            runs[count] = Run { position, keys: keys.as_ptr(), values: values.as_ptr() };
+            count += 1;
+        }
+        let runs = &runs[..count];
+        // SAFETY: the runs' pointers reach the whole of the head's keys and values for 16 positions of one block.
+        unsafe {
+            score::<V>(lanes, runs, shape.block_tokens, shape.head_dim, &mut scores);
+            for (lane, scores) in lanes.iter_mut().zip(&mut scores) {
+                weigh(lane, runs, piece.params, shape.head_dim, scores);
+            }
+            sum::<V>(lanes, runs, shape.head_dim, &scores);
+        }
+    }
+    for lane in lanes {
+        // SAFETY: the lane's output is valid for `head_dim` elements and nobody else's.
+        let out = unsafe { std::slice::from_raw_parts_mut(lane.out, shape.head_dim) };
+        let mut sums = lane.sums;
+        let mut width = RUN;
+        while width > 1 {
+            width /= 2;
+            for index in 0..width {
+                sums[index] += sums[index + width];
+            }
+        }
+        // A lane that saw nothing keeps its zeros.
+        let inverse = if sums[0] > 0.0 || sums[0].is_nan() { 1.0 / sums[0] } else { 0.0 };
+        for out in out {
+            *out *= inverse;
+        }
+    }
+}

@@ -1,0 +1,146 @@
+//! Where everything lies in a packed group.
+//!
+//! Quantised formats: the scale plane, padded to 64 bytes, then the quant plane. "Sixteen" below means one value for
+//! each row of the group, in row order.
+//!
+//! *Scale plane*, for each block of 32 columns: sixteen f16 scales, then sixteen f16 minimums if the format has them. For
+//! each 256 columns of a K format: sixteen f16 scales, sixteen f16 scales of minimums if the format has them, then for
+//! each of the 8 blocks of 32 columns 32 bytes: sixteen scales and sixteen minimums (Q4_K, Q5_K); sixteen scales of the
+//! first 16 columns and sixteen of the last (Q3_K, Q6_K; Q2_K keeps the minimum in the upper nibble).
+//!
+//! *Quant plane*, for each block of 32 columns: 64-byte lines. A quad is 4 consecutive columns, one byte each; a line is
+//! 16 quads, one for each row. 8-bit formats store the 8 quads of a block as 8 lines. With 4 low bits there are 4 lines;
+//! line j holds quad j in the low nibbles and quad j + 4 in the high ones. With 2 low bits there are 2 lines; line j
+//! holds quads 4j to 4j + 3, lowest bits first. High bits follow: 1 bit is one line whose bit k belongs to quad k; 2 bits
+//! are two lines, as for 2 low bits. Centred formats store unsigned quants, value + bias.
+//!
+//! Float formats: for each column, sixteen elements.
+
+use super::GROUP_ROWS;
+use crate::format::Format;
+
+/// What the scale plane has for each block.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum ScaleKind {
+    /// An f16 scale for 32 columns.
+    Half,
+    /// An f16 scale and minimum for 32 columns.
+    HalfMin,
+    /// Byte scales and minimums for 32 columns, f16 factors of both for 256.
+    Bytes32Min,
+    /// Signed byte scales for 16 columns, an f16 factor for 256.
+    Bytes16,
+    /// Nibble scales and minimums for 16 columns, f16 factors of both for 256.
+    Nibbles16Min,
+}
+
+impl ScaleKind {
+    /// Blocks of 32 columns that share a record of the scale plane.
+    pub(crate) const fn blocks(self) -> usize {
+        match self {
+            ScaleKind::Half | ScaleKind::HalfMin => 1,
+            _ => 8,
+        }
+    }
+
+    /// Whether elements have a minimum.
+    pub(crate) const fn has_min(self) -> bool {
+        matches!(self, ScaleKind::HalfMin | ScaleKind::Bytes32Min | ScaleKind::Nibbles16Min)
+    }
+
+    /// Bytes before a record's byte scales.
+    pub(crate) const fn head_bytes(self) -> usize {
+        if self.has_min() { 4 * GROUP_ROWS } else { 2 * GROUP_ROWS }
+    }
+
+    /// Bytes of a record.
+    pub(crate) const fn record_bytes(self) -> usize {
+        match self {
+            ScaleKind::Half | ScaleKind::HalfMin => self.head_bytes(),
+            _ => self.head_bytes() + 8 * 2 * GROUP_ROWS,
+        }
+    }
+}
+
+/// The layout of a packed group.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Layout {
+    /// Bytes of an element.
+    Float(usize),
+    /// Low bits (2, 4 or 8), high bits (0, 1 or 2) and scales.
+    Quant { low: usize, high: usize, scales: ScaleKind },
+}
+
+impl Layout {
+    pub(crate) const fn of(format: Format) -> Layout {
+        let (low, high, scales) = match format {
+            Format::F32 => return Layout::Float(4),
+            Format::F16 | Format::BF16 => return Layout::Float(2),
+            Format::Q4_0 => (4, 0, ScaleKind::Half),
+            Format::Q4_1 => (4, 0, ScaleKind::HalfMin),
+            Format::Q5_0 => (4, 1, ScaleKind::Half),
+            Format::Q5_1 => (4, 1, ScaleKind::HalfMin),
+            Format::Q8_0 => (8, 0, ScaleKind::Half),
+            Format::Q2_K => (2, 0, ScaleKind::Nibbles16Min),
+            Format::Q3_K => (2, 1, ScaleKind::Bytes16),
+            Format::Q4_K => (4, 0, ScaleKind::Bytes32Min),
+            Format::Q5_K => (4, 1, ScaleKind::Bytes32Min),
+            Format::Q6_K => (4, 2, ScaleKind::Bytes16),
+        };
+        Layout::Quant { low, high, scales }
+    }
+
+    /// Bytes of the scale plane, its padding included, for `cols` columns that blocks divide.
+    pub(crate) const fn scale_plane_bytes(self, cols: usize) -> Option<usize> {
+        match self {
+            Layout::Float(_) => Some(0),
+            Layout::Quant { scales, .. } => {
+                let records = cols / 32 / scales.blocks();
+                match records.checked_mul(scales.record_bytes()) {
+                    Some(bytes) => bytes.checked_next_multiple_of(64),
+                    None => None,
+                }
+            }
+        }
+    }
+
+    /// Bytes of a group, or `None` on overflow.
+    pub(crate) const fn group_bytes(self, cols: usize) -> Option<usize> {
+        let bytes = match self {
+            Layout::Float(element) => cols.checked_mul(element * GROUP_ROWS),
+            Layout::Quant { low, high, .. } => {
+                let quants = (cols / 32).checked_mul(64 * (low + high));
+                match (quants, self.scale_plane_bytes(cols)) {
+                    (Some(quants), Some(scales)) => quants.checked_add(scales),
+                    _ => None,
+                }
+            }
+        };
+        match bytes {
+            Some(bytes) => bytes.checked_next_multiple_of(64),
+            None => None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn groups_cost_little_more_than_the_file() {
+        for format in Format::ALL {
+            let cols = 2048;
+            let file = GROUP_ROWS * format.row_bytes(cols).unwrap();
+            let packed = Layout::of(format).group_bytes(cols).unwrap();
+            let percent = packed as f64 / file as f64 * 100.0 - 100.0;
+            assert!((0.0..11.0).contains(&percent), "{format}: {percent:.1} %");
+        }
+    }
+
+    #[test]
+    fn absurd_columns_overflow() {
+        assert_eq!(Layout::of(Format::Q8_0).group_bytes(usize::MAX / 32 * 32), None);
+        assert_eq!(Layout::of(Format::F32).group_bytes(usize::MAX), None);
+    }
+}

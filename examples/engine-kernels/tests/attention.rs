@@ -1,0 +1,275 @@
+//! Paged attention against f64, and its independence of the batch.
+
+mod common;
+
+use common::{Rng, bits};
+use engine_kernels::{
+    AttentionParams, HOLE, Isa, KernelError, KvCache, KvCell, KvSequence, KvShape, Query, Threads, attend, f16_to_f32,
+    f32_to_f16, kv_write,
+};
+
+/// A cache of one layer inside of a larger slab, and sequences in it.
+struct World {
+    shape: KvShape,
+    slab: Vec<u16>,
+    base: usize,
+    stride: usize,
+    tables: Vec<Vec<u32>>,
+    tokens: Vec<u32>,
+    /// The rows as written: for each sequence and position, all heads.
+    keys: Vec<Vec<f32>>,
+    values: Vec<Vec<f32>>,
+}
+
+impl World {
+    /// Sequences of the given lengths, their blocks scattered over the slab; all else is NaN.
+    fn random(rng: &mut Rng, shape: KvShape, lengths: &[usize], isa: Isa) -> World {
+        let threads = Threads::new(2).unwrap();
+        let elements = shape.block_elements().unwrap();
+        let blocks: usize = lengths.iter().map(|len| len.div_ceil(shape.block_tokens) + 1).sum();
+        let (base, stride) = (3 * elements + 7, elements + 5);
+        let mut free: Vec<u32> = (0..blocks as u32).collect();
+        let mut world = World {
+            shape,
+            slab: vec![0x7e01; base + blocks * stride],
+            base,
+            stride,
+            tables: Vec::new(),
+            tokens: lengths.iter().map(|len| *len as u32).collect(),
+            keys: Vec::new(),
+            values: Vec::new(),
+        };
+        for len in lengths {
+            let table: Vec<u32> =
+                (0..len.div_ceil(shape.block_tokens)).map(|_| free.swap_remove(rng.below(free.len()))).collect();
+            let row = shape.kv_heads * shape.head_dim;
+            let (keys, values) = (rng.activations(len * row), rng.activations(len * row));
+            let cells: Vec<KvCell> = (0..*len).map(|position| world.cell(&table, position)).collect();
+            let (base, stride) = (world.base, world.stride);
+            kv_write(&threads, isa, &mut world.slab, base, stride, shape, &cells, &keys, &values).unwrap();
+            world.tables.push(table);
+            world.keys.push(keys);
+            world.values.push(values);
+        }
+        world
+    }
+
+    fn cell(&self, table: &[u32], position: usize) -> KvCell {
+        let slot = (position % self.shape.block_tokens) as u32;
+        KvCell { block: table[position / self.shape.block_tokens], slot }
+    }
+
+    fn cache(&self) -> KvCache<'_> {
+        KvCache { slab: &self.slab, base: self.base, stride: self.stride, shape: self.shape }
+    }
+
+    fn attend(&self, threads: &Threads, isa: Isa, params: AttentionParams, queries: &[Query], q: &[f32]) -> Vec<f32> {
+        let sequences: Vec<KvSequence<'_>> = self
+            .tables
+            .iter()
+            .zip(&self.tokens)
+            .map(|(blocks, tokens)| KvSequence { blocks, tokens: *tokens })
+            .collect();
+        let mut out = vec![f32::NAN; q.len()];
+        attend(threads, isa, params, self.cache(), &sequences, queries, q, &mut out).unwrap();
+        out
+    }
+
+    /// One row, straightforwardly, in f64.
+    fn reference(&self, params: AttentionParams, query: Query, q: &[f32]) -> Vec<f64> {
+        let (dim, sequence) = (self.shape.head_dim, query.sequence as usize);
+        let mut out = Vec::new();
+        for (head, q) in q.chunks_exact(dim).enumerate() {
+            let kv_head = head / (params.heads / self.shape.kv_heads);
+            let cell = |rows: &[f32], p: usize, d: usize| {
+                let value = rows[p * self.shape.kv_heads * dim + kv_head * dim + d];
+                f64::from(f16_to_f32(f32_to_f16(value)))
+            };
+            let mut weights = Vec::new();
+            for p in 0..=query.position as usize {
+                let outside = params.window.is_some_and(|window| p + window as usize <= query.position as usize);
+                if outside || self.tables[sequence][p / self.shape.block_tokens] == HOLE {
+                    continue;
+                }
+                let dot: f64 = (0..dim).map(|d| f64::from(q[d]) * cell(&self.keys[sequence], p, d)).sum();
+                let mut score = dot * f64::from(params.scale);
+                if let Some(cap) = params.softcap {
+                    score = f64::from(cap) * (score / f64::from(cap)).tanh();
+                }
+                weights.push((p, score));
+            }
+            let max = weights.iter().fold(f64::NEG_INFINITY, |max, (_, score)| max.max(*score));
+            let total: f64 = weights.iter().map(|(_, score)| (score - max).exp()).sum();
+            for d in 0..dim {
+                let value = |p: usize| cell(&self.values[sequence], p, d);
+                let sum: f64 = weights.iter().map(|(p, score)| (score - max).exp() * value(*p)).sum();
+                out.push(if weights.is_empty() { 0.0 } else { sum / total });
+            }
+        }
+        out
+    }
+}
+
+fn params(heads: usize, head_dim: usize, window: Option<u32>) -> AttentionParams {
+    AttentionParams { heads, scale: 1.0 / (head_dim as f32).sqrt(), window, softcap: None }
+}
+
+fn all_positions(sequence: u32, len: u32) -> Vec<Query> {
+    (0..len).map(|position| Query { sequence, position }).collect()
+}
+
+#[test]
+fn attention_agrees_with_f64() {
+    let mut rng = Rng::new(30);
+    let threads = Threads::new(2).unwrap();
+    // (heads, kv heads, head dim, block tokens)
+    let shapes = [(9, 3, 64, 16), (4, 1, 256, 32), (4, 4, 128, 16), (8, 1, 96, 32), (6, 2, 80, 48), (30, 1, 16, 16)];
+    for (heads, kv_heads, head_dim, block_tokens) in shapes {
+        let shape = KvShape { kv_heads, head_dim, block_tokens };
+        for isa in Isa::available() {
+            let mut world = World::random(&mut rng, shape, &[1, 75, 130, 16], isa);
+            // A hole at the start, one in the middle, and a sequence with nothing but holes.
+            world.tables[1][0] = HOLE;
+            world.tables[2][1] = HOLE;
+            world.tables[3][0] = HOLE;
+            let mut queries = vec![Query { sequence: 0, position: 0 }, Query { sequence: 3, position: 15 }];
+            queries.extend((60..75).map(|position| Query { sequence: 1, position }));
+            queries.extend((0..5).map(|position| Query { sequence: 1, position }));
+            queries.extend((100..130).step_by(7).map(|position| Query { sequence: 2, position }));
+            let q = rng.activations(queries.len() * heads * head_dim);
+            for window in [None, Some(20), Some(1), Some(1000)] {
+                let mut params = params(heads, head_dim, window);
+                params.softcap = (window == Some(1000)).then_some(3.0);
+                let found = world.attend(&threads, isa, params, &queries, &q);
+                let row = heads * head_dim;
+                for ((query, q), found) in queries.iter().zip(q.chunks_exact(row)).zip(found.chunks_exact(row)) {
+                    for (found, expected) in found.iter().zip(world.reference(params, *query, q)) {
+                        let error = (f64::from(*found) - expected).abs();
+                        assert!(error < 1e-5, "{shape:?} {isa:?} {window:?} {query:?}: {found} for {expected}");
+                    }
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn a_token_gets_the_same_bits_in_any_chunk_batch_and_pool() {
+    let mut rng = Rng::new(31);
+    let pools: Vec<Threads> = (1..=4).map(|count| Threads::new(count).unwrap()).collect();
+    for (heads, kv_heads, head_dim, block_tokens) in [(9, 3, 64, 16), (4, 1, 256, 32), (5, 1, 80, 16)] {
+        let shape = KvShape { kv_heads, head_dim, block_tokens };
+        let row = heads * head_dim;
+        let mut world = World::random(&mut rng, shape, &[150, 90], Isa::detect());
+        world.tables[0][2] = HOLE;
+        let mut queries = all_positions(0, 150);
+        queries.extend(all_positions(1, 90));
+        let q = rng.activations(queries.len() * row);
+        for window in [None, Some(37)] {
+            let params = params(heads, head_dim, window);
+            let alone: Vec<u32> = queries
+                .iter()
+                .zip(q.chunks_exact(row))
+                .flat_map(|(query, q)| bits(&world.attend(&pools[0], Isa::detect(), params, &[*query], q)))
+                .collect();
+            for isa in Isa::available() {
+                for chunk in [1, 3, 8, 64, 240] {
+                    let mut found = Vec::new();
+                    for (queries, q) in queries.chunks(chunk).zip(q.chunks(chunk * row)) {
+                        found.extend(bits(&world.attend(&pools[chunk % 4], isa, params, queries, q)));
+                    }
+                    assert_eq!(found.len(), alone.len());
+                    assert!(found == alone, "{shape:?} {isa:?} chunks of {chunk}, window {window:?}");
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn later_tokens_and_unwritten_cells_change_nothing() {
+    let mut rng = Rng::new(32);
+    let threads = Threads::new(1).unwrap();
+    let shape = KvShape { kv_heads: 1, head_dim: 32, block_tokens: 16 };
+    let mut world = World::random(&mut rng, shape, &[70], Isa::detect());
+    let params = params(2, 32, Some(30));
+    let query = [Query { sequence: 0, position: 40 }];
+    let q = rng.activations(64);
+    let before = bits(&world.attend(&threads, Isa::detect(), params, &query, &q));
+    // Everything that position 40 must not see becomes NaN: later positions, and those before the window.
+    for position in (0..=10).chain(41..70) {
+        let cell = world.cell(&world.tables[0].clone(), position);
+        let start = world.base + cell.block as usize * world.stride;
+        for dim in 0..32 {
+            world.slab[start + dim * 16 + cell.slot as usize] = 0x7e00;
+            world.slab[start + 32 * 16 + cell.slot as usize * 32 + dim] = 0xfe00;
+        }
+    }
+    for isa in Isa::available() {
+        assert_eq!(bits(&world.attend(&threads, isa, params, &query, &q)), before, "{isa:?}");
+    }
+}
+
+#[test]
+fn writes_round_and_land_in_their_cells() {
+    let threads = Threads::new(2).unwrap();
+    let shape = KvShape { kv_heads: 2, head_dim: 16, block_tokens: 16 };
+    let elements = shape.block_elements().unwrap();
+    let mut rng = Rng::new(33);
+    let cells = [
+        KvCell { block: 2, slot: 5 },
+        KvCell { block: HOLE, slot: 99 },
+        KvCell { block: 0, slot: 15 },
+        KvCell { block: 2, slot: 5 },
+    ];
+    let (keys, values) = (rng.activations(4 * 32), rng.activations(4 * 32));
+    for isa in Isa::available() {
+        let mut slab = vec![0u16; 3 * elements];
+        kv_write(&threads, isa, &mut slab, 0, elements, shape, &cells, &keys, &values).unwrap();
+        let mut written = 0;
+        for (row, cell) in [(2, cells[2]), (3, cells[3])] {
+            for head in 0..2 {
+                for dim in 0..16 {
+                    let block = &slab[cell.block as usize * elements..];
+                    let source = row * 32 + head * 16 + dim;
+                    assert_eq!(block[(head * 16 + dim) * 16 + cell.slot as usize], f32_to_f16(keys[source]));
+                    let value = block[elements / 2 + (head * 16 + cell.slot as usize) * 16 + dim];
+                    assert_eq!(value, f32_to_f16(values[source]));
+                    written += 2;
+                }
+            }
+        }
+        assert_eq!(slab.iter().filter(|cell| **cell != 0).count(), written);
+    }
+}
+
+#[test]
+fn wrong_arguments_are_refused() {
+    let threads = Threads::new(1).unwrap();
+    let isa = Isa::detect();
+    let shape = KvShape { kv_heads: 1, head_dim: 16, block_tokens: 16 };
+    let elements = shape.block_elements().unwrap();
+    let slab = vec![0u16; 2 * elements];
+    let cache = KvCache { slab: &slab, base: 0, stride: elements, shape };
+    let params = params(1, 16, None);
+    let (q, mut out) = ([1.0; 16], [0.0; 16]);
+    let mut run = |cache, blocks: &[u32], tokens, query| {
+        attend(&threads, isa, params, cache, &[KvSequence { blocks, tokens }], &[query], &q, &mut out)
+    };
+    let query = |sequence, position| Query { sequence, position };
+    assert_eq!(run(cache, &[1], 16, query(0, 15)), Ok(()));
+    let found = run(cache, &[1], 16, query(0, 16));
+    assert_eq!(found, Err(KernelError::Index { what: "position", limit: 16, found: 16 }));
+    let found = run(cache, &[1], 16, query(1, 0));
+    assert_eq!(found, Err(KernelError::Index { what: "sequence", limit: 1, found: 1 }));
+    let found = run(cache, &[2], 16, query(0, 0));
+    assert_eq!(found, Err(KernelError::Index { what: "block", limit: 2, found: 2 }));
+    let found = run(cache, &[1], 17, query(0, 0));
+    assert_eq!(found, Err(KernelError::Shape { what: "block table", expected: 2, found: 1 }));
+    let overlapping = KvCache { stride: elements - 1, ..cache };
+    assert!(matches!(run(overlapping, &[1], 16, query(0, 0)), Err(KernelError::Shape { .. })));
+    let beyond = KvCache { base: usize::MAX, ..cache };
+    assert!(matches!(run(beyond, &[0], 16, query(0, 0)), Err(KernelError::Index { .. })));
+    let odd = KvCache { shape: KvShape { block_tokens: 24, ..shape }, ..cache };
+    assert!(matches!(run(odd, &[0], 16, query(0, 0)), Err(KernelError::Multiple { .. })));
+}
