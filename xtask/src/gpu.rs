@@ -25,8 +25,7 @@ pub const COMMAND: Command = Command {
 /// The build fails, the folder cannot be written, or a test fails on the GPU.
 pub fn run(parsed: Parsed) -> Result<(), Failure> {
     let arguments = ["test", "--release", "--package", "memtier-cuda", "--no-run", "--lib", "--tests", "--benches"];
-    // Without symbols: the folder travels to another machine.
-    let built = build::artifacts(arguments.into_iter().chain(["--config", "profile.release.strip=\"symbols\""]))?;
+    let built = build::artifacts(arguments)?;
     let folder = paths::target().join("gpu");
     let names = stage(&built, &folder)?;
     println!("staged in {}:", folder.display());
@@ -55,12 +54,27 @@ fn stage(built: &[build::Artifact], folder: &Path) -> Result<Vec<String>, Failur
     let mut names = Vec::new();
     for artifact in built {
         let name = format!("{}-{}", artifact.kind, artifact.name);
-        copy(&artifact.executable, &folder.join(&name))?;
+        let program = folder.join(&name);
+        copy(&artifact.executable, &program)?;
+        // The folder travels. Not through cargo's profile: that would build everything once more. A machine without
+        // `strip` sends larger files.
+        let _ = std::process::Command::new("strip").arg(&program).output();
         names.push(name);
     }
     let path = folder.join("run.sh");
     fs::write(&path, script(&names)).map_err(|error| Failure::io("write", &path, &error))?;
+    executable(&path).map_err(|error| Failure::io("make executable", &path, &error))?;
     Ok(names)
+}
+
+#[cfg(unix)]
+fn executable(path: &Path) -> std::io::Result<()> {
+    fs::set_permissions(path, std::os::unix::fs::PermissionsExt::from_mode(0o755))
+}
+
+#[cfg(not(unix))]
+fn executable(_: &Path) -> std::io::Result<()> {
+    Ok(())
 }
 
 fn copy(from: &PathBuf, to: &Path) -> Result<(), Failure> {
