@@ -14,6 +14,17 @@ pub enum Charge {
     Host,
 }
 
+impl Charge {
+    /// The name in the machine form.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Charge::Device => "device",
+            Charge::LoadOnly => "load",
+            Charge::Host => "host",
+        }
+    }
+}
+
 /// What a demand made of blocks asked for and got.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
 pub struct BlockGrant {

@@ -16,7 +16,8 @@
 
 use super::accepted::{BlockGrant, Charge, MemoryPlan, PlanLine};
 use super::failure::{Details, PlanFailure, Refusal};
-use super::input::{Amount, Config, Demand, Limits, Name, Need, Tier};
+use super::input::{Amount, Demand, Limits, Name, Need, PlanInput, ReserveSource, Tier};
+use super::levers;
 use crate::units::{Blocks, Bytes, Overflow};
 
 /// The least a set of demands can run with, by budget.
@@ -39,7 +40,14 @@ impl Least {
     }
 
     pub(super) fn fits(&self, limits: &Limits) -> bool {
-        self.device() <= limits.budget && limits.host_budget.is_none_or(|budget| self.host <= budget)
+        self.refusal(limits).is_none()
+    }
+
+    fn refusal(&self, limits: &Limits) -> Option<Refusal> {
+        if self.device() > limits.budget {
+            return Some(if self.loading > self.serving { Refusal::Load } else { Refusal::Device });
+        }
+        limits.host_budget.is_some_and(|budget| self.host > budget).then_some(Refusal::Host)
     }
 }
 
@@ -52,10 +60,19 @@ fn reserve_lines(limits: &Limits) -> Result<[(Name, Bytes); 4], Name> {
     };
     Ok([
         (Name::fixed("context + driver"), limits.context),
-        (Name::fixed("library reserve"), limits.library_reserve),
+        (library(limits.library_source), limits.library_reserve),
         (GRAPHS, graphs.map_err(|Overflow| GRAPHS)?),
         (Name::fixed("held by others"), limits.held),
     ])
+}
+
+/// The reserve is the one line that may be a guess, so its name says whether it is.
+const fn library(source: ReserveSource) -> Name {
+    Name::fixed(match source {
+        ReserveSource::Assumed => "library reserve (assumed)",
+        ReserveSource::Remembered => "library reserve (remembered)",
+        ReserveSource::Measured => "library reserve (measured)",
+    })
 }
 
 fn charge_of(demand: &Demand, limits: &Limits) -> Charge {
@@ -111,43 +128,50 @@ impl Least {
 /// Decides and hands out.
 ///
 /// # Errors
-/// The refusal, without levers.
-pub(super) fn solve(limits: &Limits, config: &Config, demands: &[Demand]) -> Result<MemoryPlan, PlanFailure> {
+/// The refusal with its levers.
+pub(super) fn solve(input: &PlanInput<'_>) -> Result<MemoryPlan, PlanFailure> {
+    let (limits, demands) = (&input.limits, input.demands);
     let least = match least(limits, demands) {
         Ok(least) => least,
-        Err(name) => return Err(refusal(Refusal::Overflow(name), limits, Bytes::MAX, Vec::new())),
+        Err(name) => return Err(refuse(input, Refusal::Overflow(name), None, Vec::new())),
     };
     let mut hand = Hand::new(limits, demands);
-    hand.out();
+    hand.deal_mandatory();
+    if let Some(refusal) = least.refusal(limits) {
+        return Err(refuse(input, refusal, Some(least), hand.lines));
+    }
+    hand.deal_the_rest();
     let lines = hand.lines;
-    if least.serving > limits.budget {
-        return Err(refusal(Refusal::Device, limits, least.device(), lines));
-    }
-    if least.loading > limits.budget {
-        return Err(refusal(Refusal::Load, limits, least.device(), lines));
-    }
-    if limits.host_budget.is_some_and(|budget| least.host > budget) {
-        return Err(refusal(Refusal::Host, limits, least.host, lines));
-    }
-    let total = Bytes::new(lines.iter().map(|line| line.charged().count()).sum());
-    let host = Bytes::new(lines.iter().filter(|line| line.charge == Charge::Host).map(|l| l.granted.count()).sum());
+    // Each sum is part of what a budget had, so it cannot leave the range.
+    let total = lines.iter().map(|line| line.charged().count()).sum();
+    let host = lines.iter().filter(|line| line.charge == Charge::Host).map(|line| line.granted.count()).sum();
     Ok(MemoryPlan {
         limits: *limits,
-        config: *config,
+        config: input.config,
         lines,
-        total,
+        total: Bytes::new(total),
         transient: least.transient,
         load_peak: least.loading,
-        host,
+        host: Bytes::new(host),
     })
 }
 
-fn refusal(refusal: Refusal, limits: &Limits, requested: Bytes, lines: Vec<PlanLine>) -> PlanFailure {
-    let budget = match refusal {
-        Refusal::Host => limits.host_budget.unwrap_or(Bytes::MAX),
-        _ => limits.budget,
-    };
-    PlanFailure(Box::new(Details { refusal, budget, requested, lines }))
+#[cold]
+fn refuse(input: &PlanInput<'_>, refusal: Refusal, least: Option<Least>, lines: Vec<PlanLine>) -> PlanFailure {
+    let host = refusal == Refusal::Host;
+    let budget = if host { input.limits.host_budget.unwrap_or(Bytes::MAX) } else { input.limits.budget };
+    let requested = least.map_or(Bytes::MAX, |least| if host { least.host } else { least.device() });
+    let levers = least.map(|least| levers::find(input, least, host)).unwrap_or_default();
+    PlanFailure(Box::new(Details {
+        refusal,
+        limits: input.limits,
+        config: input.config,
+        locks: input.locks,
+        budget,
+        requested,
+        lines,
+        levers,
+    }))
 }
 
 /// The hand that deals: what is left of each budget, and the lines so far.
@@ -195,11 +219,15 @@ impl Hand {
         Self { lines, device: limits.budget, host: limits.host_budget.unwrap_or(Bytes::MAX) }
     }
 
-    fn out(&mut self) {
+    fn deal_mandatory(&mut self) {
         for tier in Tier::ALL {
             self.mandatory(tier, |line| !line.is_elastic());
             self.mandatory(tier, PlanLine::is_elastic);
         }
+    }
+
+    /// Only after all mandatory lines were met.
+    fn deal_the_rest(&mut self) {
         self.optional();
         for charge in [Charge::Device, Charge::Host] {
             self.grow(charge, |line| line.tier == Tier::Pooled);
@@ -239,7 +267,8 @@ impl Hand {
                 Charge::Host => &mut self.host,
                 Charge::Device | Charge::LoadOnly => &mut self.device,
             };
-            if line.asked > *left {
+            let in_range = line.blocks.is_none_or(|blocks| blocks.block.times(blocks.floor.count()).is_ok());
+            if line.asked > *left || !in_range {
                 continue;
             }
             line.set(line.asked);
