@@ -1,6 +1,89 @@
 //! The memory layer of a GPU inference engine: tiers, phases, spans, pools and a planner, checked at compile time.
 
+// Lets the expansions of our own macros name `::memtier` inside this crate, in tests and documentation.
+#[allow(unused_extern_crates, reason = "used by what the macros generate")]
+extern crate self as memtier;
+
+mod backend;
+mod bundle;
+mod element;
+mod engine;
+mod layout;
+mod line;
+mod owned;
+mod part;
+mod place;
 pub mod plan;
+mod pool;
+mod record;
+mod space;
+mod span;
+mod storage;
+mod tier;
 mod units;
 
+pub use backend::{
+    AcquireError, Backend, Device, DeviceReport, Event, FakeBackend, HostBackend, Op, PhaseName, Queue, QueueError, Tag,
+};
+pub use bundle::{Bundle, Lines};
+pub use element::{
+    E2M1x2, Element, F8E4M3, F8E5M2, I4x2, Packed, PackedFormat, PackedMeta, Plain, Q2_K, Q3_K, Q4_0, Q4_1, Q4_K, Q5_0,
+    Q5_1, Q5_K, Q6_K, Q8_0, SameElement, bf16, f16,
+};
+pub use engine::{
+    Busy, CarveFailed, CarvesStorage, DrainError, Drained, EndsModel, Engine, KeepCause, KeepError, Load, Loading,
+    MakesDeclarations, MemoryReport, OpensMemory, OwnsBuffers, Phase, Pinned, PinnedSpec, PlanError, PlanRequest,
+    Planning, PoolReport, Refused, Serves, Serving, StagesUploads, Staging, StagingBuf, StagingError, StartsServing,
+    Step, StepError, TierReport, Uncarved,
+};
+pub use layout::{FieldInfo, SizeError};
+pub use line::{CarveError, Line};
+pub use owned::Owned;
+pub use part::{Declare, Gone, Part, Survives};
+pub use place::{Captured, Eager, Fits, OutsideCapture, Place, SameMode, Uploading};
+pub use plan::{Limits, MemoryPlan, PlanFailure, PlanInput, plan_memory};
+pub use pool::{
+    AcquireBlocksError, AdvanceError, BlockError, BlockId, BlockPool, BlockRef, GlobalKv, GrowError, InFlight,
+    PageTable, PageTableView, PlannedCommit, PoolHandle, PoolKind, PoolSpec, PoolView, Prefix, RowError, Shareable,
+    Slab, SlabMut, SlabSlice, SlabSliceMut, SwaKv, TableShape, TableSlice, TableSpec, Ticket, Written, table,
+};
+pub use record::{
+    Fence, Graph, HostArg, HostArgs, LaunchError, PackedTensor, RecordError, Recorder, ReplayError, ScratchFrame,
+    ScratchFull, ScratchStack, Settled, Stream, StreamSpec, input, output, packed,
+};
+pub use space::{Cuda, Host, Is, Space};
+pub use span::{DeviceSpan, Input, StableSpan, StableSpanMut};
+pub use storage::{NestedMut, NestedRef, SpaceOf, Storage};
+pub use tier::{EnginePersistent, ModelResident, OutlivesModel, SameTier, Tier};
 pub use units::{Blocks, Bytes, Layers, Overflow, Tokens};
+
+/// What generated code needs and nobody should write by hand.
+#[doc(hidden)]
+pub mod __private {
+    pub use crate::{
+        bundle::{Bundle, Lines},
+        layout::{Base, SizeError, Slot, Walk},
+        line::{CarveError, Carver, Check, Declarer, Line},
+        owned::{Keep, Owned},
+        part::{Declare, Gone, Part, Survives},
+        place::{Cx, Place},
+        plan::Demand,
+        pool::PoolGate,
+        space::{Host, Space},
+        span::{StableSpan, StableSpanMut},
+        storage::{Nested, NestedMut, NestedRef, SpaceOf, Storage},
+        tier::{EnginePersistent, ModelResident, Tier},
+    };
+}
+
+/// Closes our marker traits: their meaning is part of the soundness argument.
+mod sealed {
+    pub trait Sealed {}
+}
+
+/// A number for each engine, plan and pool, so that names of another one are recognised.
+fn next_id() -> u64 {
+    use std::sync::atomic::{AtomicU64, Ordering};
+    static NEXT: AtomicU64 = AtomicU64::new(1);
+    NEXT.fetch_add(1, Ordering::Relaxed)
+}

@@ -165,6 +165,16 @@ impl Need {
 }
 
 /// How much a demand asks for.
+///
+/// ```
+/// use memtier::plan::Amount;
+/// use memtier::{Blocks, Bytes, Tokens};
+///
+/// // Blocks of 16 tokens in 1152 KiB: one sequence of 4096 tokens at least, eight at most.
+/// let pool = Amount::elastic_pool(Bytes::kib(1152), Tokens::new(16), Blocks::new(256), Blocks::new(2048));
+/// assert_eq!(pool.least()?, Bytes::mib(288));
+/// # Ok::<(), memtier::Overflow>(())
+/// ```
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
 pub enum Amount {
     /// All of it or nothing.
@@ -398,6 +408,26 @@ impl Limits {
 pub type Reprice<'a> = &'a dyn Fn(&Config) -> Result<Vec<Demand>, Overflow>;
 
 /// All that [`plan_memory`](super::plan_memory) looks at.
+///
+/// ```
+/// use memtier::plan::{Amount, Config, Demand, Knob, Limits, PlanInput, Value, plan_memory};
+/// use memtier::{Bytes, Overflow, Tokens};
+///
+/// // What the engine wants, as a function of the configuration: the planner calls it to find levers.
+/// let price = |config: &Config| -> Result<Vec<Demand>, Overflow> {
+///     let blocks = config.max_seq_len.in_blocks_of(config.block_tokens);
+///     Ok(vec![Demand::pool("KV", "cuda", Amount::fixed_pool(Bytes::mib(1), config.block_tokens, blocks))])
+/// };
+/// let config = Config { max_seq_len: Tokens::new(16_384), ..Config::default() };
+/// let demands = price(&config)?;
+/// let limits = Limits::new("cuda", Bytes::mib(700));
+/// let input = PlanInput { reprice: Some(&price), ..PlanInput::new(limits, config, &demands) };
+///
+/// let refused = plan_memory(&input).expect_err("1024 blocks of 1 MiB");
+/// let lever = refused.levers()[0];
+/// assert_eq!((lever.knob, lever.to, lever.fits), (Knob::MaxSeqLen, Value::Count(10_240), true));
+/// # Ok::<(), Overflow>(())
+/// ```
 #[derive(Clone, Copy)]
 pub struct PlanInput<'a> {
     /// The machine.

@@ -64,6 +64,9 @@ impl KvDtype {
     ];
 
     /// Elements that are stored together, and the bytes they take.
+    ///
+    /// The quantised types are ggml's blocks of 32: a 16-bit scale, for `_1` types a 16-bit minimum, and the packed
+    /// elements.
     pub const fn granule(self) -> (u64, u64) {
         match self {
             KvDtype::F32 => (1, 4),
@@ -128,6 +131,16 @@ impl FromStr for KvDtype {
 }
 
 /// What one attention layer caches for one token.
+///
+/// ```
+/// use memtier::Bytes;
+/// use memtier::plan::KvDtype;
+/// use memtier::plan::kv::KvLayer;
+///
+/// assert_eq!(KvLayer::heads(8, 128, KvDtype::F16).token_bytes()?, Bytes::new(2 * 8 * 128 * 2));
+/// assert_eq!(KvLayer::latent(576, KvDtype::F16).token_bytes()?, Bytes::new(576 * 2));
+/// # Ok::<(), memtier::Overflow>(())
+/// ```
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
 pub struct KvLayer {
     /// KV heads; one for a latent that all heads share.
@@ -274,6 +287,19 @@ impl KvGroup<'_> {
 }
 
 /// The state of the recurrent layers of one sequence: the last inputs of the convolution, and the state proper.
+///
+/// ```
+/// use memtier::Bytes;
+/// use memtier::plan::KvDtype;
+/// use memtier::plan::kv::RecurrentState;
+///
+/// // Mamba 2.8B: 64 layers, 5120 wide, state 16, a convolution of 4 taps.
+/// let dtype = KvDtype::F32;
+/// let mamba =
+///     RecurrentState { layers: 64, inner: 5120, conv: 4, groups: 0, state: 16, conv_dtype: dtype, state_dtype: dtype };
+/// assert_eq!(mamba.slab_bytes()?, Bytes::kib(24_320)); // 23.75 MiB
+/// # Ok::<(), memtier::Overflow>(())
+/// ```
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
 pub struct RecurrentState {
     /// Recurrent layers.

@@ -239,7 +239,20 @@ pub struct Lever {
 }
 
 impl Lever {
-    /// Changes what the lever says, so that the result can be planned.
+    /// Changes what the lever says. A lever that [`fits`](Lever::fits) makes a configuration that is accepted.
+    ///
+    /// ```
+    /// use memtier::plan::{Config, Demand, Limits, PlanInput, Tier, plan_memory};
+    /// use memtier::Bytes;
+    ///
+    /// let (mut limits, mut config) = (Limits::new("cuda", Bytes::mib(3000)), Config::default());
+    /// let demands = [Demand::bytes("model weights", Tier::ModelResident, "cuda", Bytes::mib(4076))];
+    /// let refused = plan_memory(&PlanInput::new(limits, config, &demands)).expect_err("1076 MiB short");
+    ///
+    /// refused.levers()[0].apply(&mut limits, &mut config);
+    /// assert_eq!(limits.budget, Bytes::mib(4076));
+    /// assert!(plan_memory(&PlanInput::new(limits, config, &demands)).is_ok());
+    /// ```
     pub fn apply(&self, limits: &mut Limits, config: &mut Config) {
         match (self.knob, self.to) {
             (Knob::Budget, Value::Bytes(bytes)) => limits.budget = bytes,

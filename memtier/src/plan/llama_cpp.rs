@@ -42,7 +42,7 @@ pub struct Cache<'a> {
     pub ubatch: Tokens,
     /// Whether windowed layers get as many cells as the others.
     pub swa_full: bool,
-    /// What cells are padded to: 256 since late 2025, 32 before that.
+    /// What cells are padded to: 256, or 32 in older builds without flash attention.
     pub pad: Tokens,
 }
 

@@ -209,7 +209,17 @@ impl PlanFailure {
         }
         writeln!(out, "    {:<width$} {:>8}", "", "--------")?;
         let over = self.shortfall().in_mib();
-        writeln!(out, "    {:<width$} {:>8}   over by {over} MiB", "total", column.printed)
+        writeln!(out, "    {:<width$} {:>8}   over by {over} MiB", "total", column.printed)?;
+        let beside = self.lines().iter().filter(|line| !wanted(line) && !line.asked.is_zero());
+        for line in beside.filter(|line| line.charge != Charge::Host && *self.refusal() != Refusal::Host) {
+            let why = match line.need {
+                Need::OptionalCache => "optional",
+                Need::Transient => "while loading only",
+                Need::Mandatory => "after loading only",
+            };
+            writeln!(out, "    not in the total: {}, {} MiB, {why}", line.name, line.asked.in_mib())?;
+        }
+        Ok(())
     }
 
     fn write_levers(&self, out: &mut String) -> fmt::Result {

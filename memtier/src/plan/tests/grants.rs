@@ -171,6 +171,15 @@ fn a_refusal_shows_where_the_budget_ended() {
 }
 
 #[test]
+fn fixed_pools_come_before_the_floor_of_elastic_ones() {
+    let window = Demand::pool("window", GPU, Amount::fixed_pool(mib(1), Tokens::new(16), Blocks::new(40)));
+    let failure = refused(Limits::new(GPU, mib(100)), &[kv(mib(1), 80, 200), window]);
+    let granted: Vec<u64> = failure.lines().iter().map(|line| line.granted.in_mib()).collect();
+    assert_eq!(granted, [60, 40]);
+    assert_eq!(failure.below_floor().map(|line| line.name.to_string()).collect::<Vec<_>>(), ["KV"]);
+}
+
+#[test]
 fn absurd_sizes_are_a_typed_refusal_that_names_the_line() {
     let huge = kv(Bytes::MAX, 2, 2);
     assert_eq!(refused(Limits::new(GPU, Bytes::MAX), &[huge]).refusal(), &Refusal::Overflow("KV".into()));

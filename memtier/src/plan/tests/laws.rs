@@ -207,6 +207,31 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 200, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
+    fn levers_of_absurd_configurations_do_not_panic(
+        [max_batch, length, block, chunk, depth, layers] in [number(), number(), number(), number(), number(), number()],
+        budget in number(),
+        all in any::<bool>(),
+    ) {
+        let config = Config {
+            max_batch,
+            max_seq_len: Tokens::new(length),
+            block_tokens: Tokens::new(block),
+            prefill_chunk: Tokens::new(chunk),
+            speculative_depth: depth,
+            layers: Layers::new(layers),
+            gpu_layers: (!all).then_some(Layers::new(layers / 2)),
+            ..small_config()
+        };
+        let Ok(demands) = small_model(&config) else { return Ok(()) };
+        let limits = Limits::new(GPU, Bytes::new(budget));
+        let input = PlanInput { reprice: Some(&small_model), ..PlanInput::new(limits, config, &demands) };
+        if let Err(failure) = plan_memory(&input) {
+            let absurd = matches!(failure.refusal(), Refusal::Overflow(_));
+            prop_assert!(!failure.report().is_empty() && failure.levers().is_empty() == absurd);
+        }
+    }
+
+    #[test]
     fn every_lever_that_is_said_to_fit_fits(budget in 200..4000_u64, locked in any::<[bool; 8]>()) {
         let [max_batch, max_seq_len, prefill_chunk, kv_dtype, weight_caches, vision, speculative_depth, gpu_layers] = locked;
         let locks = Locks {

@@ -126,6 +126,23 @@ fn a_column_adds_up_as_printed() {
 }
 
 #[test]
+fn what_a_refusal_does_not_count_is_named() {
+    let cache = Demand::bytes("cache", Tier::ModelResident, GPU, mib(30)).optional();
+    let staging = Demand::bytes("staging", Tier::ModelResident, GPU, mib(9)).transient();
+    let demands = [weights(mib(40)), kv(mib(1), 10, 20), cache, staging];
+    let serving = refused(Limits::new(GPU, mib(45)), &demands).report();
+    let total = "total                                  50   over by 5 MiB\n";
+    let rest =
+        "    not in the total: cache, 30 MiB, optional\n    not in the total: staging, 9 MiB, while loading only\n";
+    assert!(serving.contains(&format!("{total}{rest}")), "{serving}");
+
+    let demands = [weights(mib(40)), kv(mib(1), 5, 20), demands[3].clone()];
+    let loading = refused(Limits::new(GPU, mib(45)), &demands).report();
+    assert!(loading.starts_with("Cannot load this configuration in the 45 MiB budget.\n"), "{loading}");
+    assert!(loading.contains("over by 4 MiB\n    not in the total: KV, 5 MiB, after loading only\n"), "{loading}");
+}
+
+#[test]
 fn an_overflow_names_the_line_and_what_to_check() {
     let failure = refused(Limits::new(GPU, mib(1)), &[kv(Bytes::MAX, 2, 2)]);
     assert_eq!(

@@ -1,0 +1,216 @@
+//! A backend for tests: a journal, poison, quarantine, failures on demand, and devices that finish when they are told to.
+
+use std::{
+    collections::VecDeque,
+    marker::PhantomData,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+};
+
+use super::{AcquireError, Backend, HostBackend, PhaseName, Queue, Tag, queue::HostQueue};
+use crate::{Bytes, Host, Space};
+
+/// What released memory is filled with.
+const POISON: u8 = 0xDE;
+/// How many released regions stay mapped (and poisoned), so that a use after free reads poison instead of crashing.
+const QUARANTINE: usize = 16;
+
+/// One operation that a [`FakeBackend`] was asked for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Event {
+    /// Its number, from 0.
+    pub seq: u64,
+    /// The engine's phase.
+    pub phase: PhaseName,
+    /// Who asked.
+    pub tag: &'static str,
+    /// How many bytes were committed, decommitted or released.
+    pub bytes: Bytes,
+    /// What was asked.
+    pub op: Op,
+    /// Whether it was done.
+    pub done: bool,
+}
+
+/// A kind of backend operation.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[allow(missing_docs, reason = "the names of the backend's own methods")]
+pub enum Op {
+    Reserve,
+    Commit,
+    Decommit,
+    Release,
+}
+
+/// A backend for tests, of space `S`: real memory with a journal. Clones share everything, so a test keeps one to look at.
+///
+/// ```
+/// use memtier::{Bytes, Device, FakeBackend};
+///
+/// let fake = FakeBackend::<memtier::Host>::new();
+/// fake.fail_at(2); // the third acquisition or commit fails
+/// let device = Device::new(fake.clone(), Bytes::mib(1));
+/// # drop(device);
+/// assert!(fake.journal().is_empty());
+/// ```
+pub struct FakeBackend<S = Host> {
+    state: Arc<Mutex<State>>,
+    pages: Arc<HostBackend>,
+    asynchronous: bool,
+    space: PhantomData<fn() -> S>,
+}
+
+#[derive(Default)]
+struct State {
+    journal: Vec<Event>,
+    /// The number of the acquisition or commit that fails.
+    fail_at: Option<u64>,
+    fail_release: bool,
+    acquisitions: u64,
+    quarantine: VecDeque<(u64, Bytes)>,
+}
+
+impl<S> Clone for FakeBackend<S> {
+    fn clone(&self) -> Self {
+        FakeBackend {
+            state: self.state.clone(),
+            pages: self.pages.clone(),
+            asynchronous: self.asynchronous,
+            space: PhantomData,
+        }
+    }
+}
+
+impl<S: Space> FakeBackend<S> {
+    /// A backend whose launches are finished when they return.
+    pub fn new() -> Self {
+        let pages = Arc::new(HostBackend::new());
+        FakeBackend { state: Arc::default(), pages, asynchronous: false, space: PhantomData }
+    }
+
+    /// A backend whose launches finish when, and only when, a fence behind them is waited for: the latest that a real
+    /// device could be.
+    pub fn asynchronous() -> Self {
+        FakeBackend { asynchronous: true, ..Self::new() }
+    }
+
+    /// Makes acquisition or commit number `nth`, counted from 0 over the life of the backend, fail. Once.
+    pub fn fail_at(&self, nth: u64) {
+        self.state().fail_at = Some(nth);
+    }
+
+    /// Makes every release fail from now on (`true`), or none.
+    pub fn fail_releases(&self, fail: bool) {
+        self.state().fail_release = fail;
+    }
+
+    /// Everything that was asked so far.
+    pub fn journal(&self) -> Vec<Event> {
+        self.state().journal.clone()
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl<S: Space> Default for FakeBackend<S> {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl State {
+    fn note(&mut self, tag: Tag, op: Op, bytes: Bytes, done: bool) {
+        let seq = self.journal.len() as u64;
+        self.journal.push(Event { seq, phase: tag.phase, tag: tag.name, bytes, op, done });
+    }
+
+    /// Whether this acquisition or commit is the one that fails.
+    fn due(&mut self) -> bool {
+        self.acquisitions += 1;
+        self.fail_at.take_if(|nth| *nth == self.acquisitions - 1).is_some()
+    }
+}
+
+fn injected(tag: Tag, operation: &'static str, bytes: Bytes) -> AcquireError {
+    AcquireError::System { name: tag.name, operation, bytes, reason: "the test asked for a failure".into() }
+}
+
+// SAFETY: every range is the host backend's, which keeps the contract; released regions are poisoned while they are still
+// mapped and committed, and unmapped when they leave the quarantine, once.
+unsafe impl<S: Space> Backend for FakeBackend<S> {
+    fn space(&self) -> &'static str {
+        S::NAME
+    }
+
+    fn granule(&self) -> Bytes {
+        self.pages.granule()
+    }
+
+    fn open_queue(&self, _tag: Tag) -> Result<Box<dyn Queue>, AcquireError> {
+        Ok(Box::new(if self.asynchronous { HostQueue::finishing_when_waited_for() } else { HostQueue::synchronous() }))
+    }
+
+    fn reserve(&self, tag: Tag, reserved: Bytes, committed: Bytes) -> Result<u64, AcquireError> {
+        let mut state = self.state();
+        let result = match state.due() {
+            true => Err(injected(tag, "reserving", reserved)),
+            false => self.pages.reserve(tag, reserved, committed),
+        };
+        state.note(tag, Op::Reserve, committed, result.is_ok());
+        result
+    }
+
+    unsafe fn commit(&self, tag: Tag, base: u64, from: Bytes, to: Bytes) -> Result<(), AcquireError> {
+        let mut state = self.state();
+        let result = match state.due() {
+            true => Err(injected(tag, "committing", to.beyond(from))),
+            // SAFETY: by the caller.
+            false => unsafe { self.pages.commit(tag, base, from, to) },
+        };
+        state.note(tag, Op::Commit, to.beyond(from), result.is_ok());
+        result
+    }
+
+    unsafe fn decommit(&self, tag: Tag, base: u64, from: Bytes, to: Bytes) -> Result<(), AcquireError> {
+        // SAFETY: by the caller.
+        let result = unsafe { self.pages.decommit(tag, base, from, to) };
+        self.state().note(tag, Op::Decommit, to.beyond(from), result.is_ok());
+        result
+    }
+
+    unsafe fn release(&self, tag: Tag, base: u64, reserved: Bytes, committed: Bytes) -> Result<(), AcquireError> {
+        let mut state = self.state();
+        let result = match state.fail_release {
+            true => Err(injected(tag, "releasing", reserved)),
+            false => Ok(()),
+        };
+        state.note(tag, Op::Release, committed, result.is_ok());
+        result?;
+        // SAFETY: the first `committed` bytes are committed and, by the caller, unused.
+        unsafe {
+            std::ptr::write_bytes(
+                std::ptr::with_exposed_provenance_mut::<u8>(base as usize),
+                POISON,
+                committed.count() as usize,
+            )
+        };
+        state.quarantine.push_back((base, reserved));
+        let oldest = (state.quarantine.len() > QUARANTINE).then(|| state.quarantine.pop_front()).flatten();
+        match oldest {
+            // SAFETY: it was released by its owner, and leaves the queue once.
+            Some((base, reserved)) => unsafe { self.pages.release(tag, base, reserved, Bytes::ZERO) },
+            None => Ok(()),
+        }
+    }
+}
+
+impl Drop for State {
+    fn drop(&mut self) {
+        for (base, reserved) in self.quarantine.drain(..) {
+            let tag = Tag { name: "quarantine", phase: PhaseName::Loading };
+            // SAFETY: released by its owner, and out of the queue now. A refusal leaks it, in a test.
+            let _ = unsafe { HostBackend::new().release(tag, base, reserved, Bytes::ZERO) };
+        }
+    }
+}

@@ -1,0 +1,129 @@
+//! Queues: what a stream runs on. Copies in and out, and marks that say how far the device has come.
+
+use std::{
+    any::Any,
+    ptr,
+    sync::atomic::{AtomicU64, Ordering},
+};
+
+/// The device did not do what was queued. Work queued before is in an unknown state.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+#[error("the device failed while {operation}: {reason}; end the model, a later launch would only report the same")]
+pub struct QueueError {
+    /// What was being done.
+    pub operation: &'static str,
+    /// The driver's own words.
+    pub reason: String,
+}
+
+/// A device queue: work on it runs in order.
+///
+/// # Safety
+///
+/// The implementer promises that `settled` and a returned `wait` never run ahead of the device: everything queued before
+/// `mark(n)` is finished when `settled() >= n`. Blocks are reused, and prefixes published, on that word.
+pub unsafe trait Queue: Send + Sync + 'static {
+    /// Copies `from` to device address `to`, in queue order. `from` may change as soon as this returns.
+    ///
+    /// # Errors
+    /// [`QueueError`].
+    ///
+    /// # Safety
+    /// `to` is a committed range of this queue's device, as long as `from`, that nothing else uses meanwhile.
+    unsafe fn write(&self, to: u64, from: &[u8]) -> Result<(), QueueError>;
+
+    /// Waits for everything queued before and copies device memory out.
+    ///
+    /// # Errors
+    /// [`QueueError`].
+    ///
+    /// # Safety
+    /// `from` is a committed range of this queue's device, as long as `to`.
+    unsafe fn read(&self, from: u64, to: &mut [u8]) -> Result<(), QueueError>;
+
+    /// Copies inside the device, in queue order.
+    ///
+    /// # Errors
+    /// [`QueueError`].
+    ///
+    /// # Safety
+    /// Both are committed ranges of this queue's device, `bytes` long and disjoint, and nothing else writes them meanwhile.
+    unsafe fn copy(&self, from: u64, to: u64, bytes: usize) -> Result<(), QueueError>;
+
+    /// Says that everything queued so far belongs to steps up to number `step` (never falling).
+    ///
+    /// # Errors
+    /// [`QueueError`].
+    fn mark(&self, step: u64) -> Result<(), QueueError>;
+
+    /// Blocks until everything up to `mark(step)` is done.
+    ///
+    /// # Errors
+    /// [`QueueError`].
+    fn wait(&self, step: u64) -> Result<(), QueueError>;
+
+    /// The highest mark that is known to be done. Asks the device if that is cheap, never blocks.
+    fn settled(&self) -> u64;
+
+    /// The backend's own stream object, for its launch wrappers.
+    fn native(&self) -> &dyn Any;
+}
+
+/// A queue whose work is done by the caller's thread, as CPU ops are.
+pub(super) struct HostQueue {
+    /// What is done. `None`: everything, always.
+    settled: Option<AtomicU64>,
+}
+
+impl HostQueue {
+    pub(super) fn synchronous() -> Self {
+        HostQueue { settled: None }
+    }
+
+    /// For tests: work counts as done only when it was waited for.
+    pub(super) fn finishing_when_waited_for() -> Self {
+        HostQueue { settled: Some(AtomicU64::new(0)) }
+    }
+}
+
+// SAFETY: every operation is finished when it returns, so `settled` can never run ahead.
+unsafe impl Queue for HostQueue {
+    unsafe fn write(&self, to: u64, from: &[u8]) -> Result<(), QueueError> {
+        // SAFETY: by the caller `to` is committed, as long as `from`, and not used by anything else.
+        unsafe { ptr::copy_nonoverlapping(from.as_ptr(), ptr::with_exposed_provenance_mut(to as usize), from.len()) };
+        Ok(())
+    }
+
+    unsafe fn read(&self, from: u64, to: &mut [u8]) -> Result<(), QueueError> {
+        // SAFETY: by the caller `from` is committed and as long as `to`.
+        unsafe { ptr::copy_nonoverlapping(ptr::with_exposed_provenance(from as usize), to.as_mut_ptr(), to.len()) };
+        Ok(())
+    }
+
+    unsafe fn copy(&self, from: u64, to: u64, bytes: usize) -> Result<(), QueueError> {
+        let (from, to): (*const u8, *mut u8) =
+            (ptr::with_exposed_provenance(from as usize), ptr::with_exposed_provenance_mut(to as usize));
+        // SAFETY: by the caller both are committed, `bytes` long and disjoint.
+        unsafe { ptr::copy_nonoverlapping(from, to, bytes) };
+        Ok(())
+    }
+
+    fn mark(&self, _step: u64) -> Result<(), QueueError> {
+        Ok(())
+    }
+
+    fn wait(&self, step: u64) -> Result<(), QueueError> {
+        if let Some(settled) = &self.settled {
+            settled.fetch_max(step, Ordering::AcqRel);
+        }
+        Ok(())
+    }
+
+    fn settled(&self) -> u64 {
+        self.settled.as_ref().map_or(u64::MAX, |settled| settled.load(Ordering::Acquire))
+    }
+
+    fn native(&self) -> &dyn Any {
+        &()
+    }
+}

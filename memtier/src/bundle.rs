@@ -1,0 +1,77 @@
+//! Bundles: everything an engine owns for one model.
+
+use crate::{
+    layout::SizeError,
+    line::CarveError,
+    line::{Carver, Check},
+    owned::Keep,
+    place::{Cx, Place},
+    plan::Demand,
+    pool::PoolGate,
+    space::Space,
+};
+
+/// Everything an engine owns for one model, and all that its graphs may bake in: a struct of parts with
+/// [`#[graph_captured]`](crate::graph_captured).
+///
+/// # Safety
+///
+/// Implemented by the macro only: views must be borrowed from the bundle's own parts, `keep` and `gates` must visit all of
+/// them.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` is not a bundle",
+    label = "no carved bundle here",
+    note = "in `Planning`, first `carve` the lines of a `#[graph_captured]` struct: that is what steps, graphs and `serve` \
+            work on"
+)]
+pub unsafe trait Bundle: Sized + Send + Sync + 'static {
+    /// Where its parts are.
+    type Space: Space;
+    /// The same struct with the size of each part: what it is declared from.
+    type Spec: Send + Sync + 'static;
+    /// The same struct with a plan line in place of each part.
+    type Lines: Lines<Bundle = Self>;
+    /// The same struct with what a step gets of each part.
+    type View<'a, P: Place<Space = Self::Space>>: Send
+    where
+        Self: 'a;
+    /// The same struct with what a loader gets of each part.
+    type LoadView<'a, P: Place<Space = Self::Space>>: Send
+    where
+        Self: 'a;
+    /// The same struct with what a model swap leaves of each part.
+    type Kept: Send;
+    /// The name in reports.
+    const NAME: &'static str;
+
+    /// The demands of a spec, for the planner's levers: pure.
+    #[doc(hidden)]
+    fn demands(spec: &Self::Spec, add: &mut dyn FnMut(Demand)) -> Result<(), SizeError>;
+    #[doc(hidden)]
+    fn declare(spec: Self::Spec, declarer: &mut crate::line::Declarer<'_>) -> Self::Lines;
+    #[doc(hidden)]
+    fn carve(lines: Self::Lines, carver: &mut Carver<'_>) -> Self;
+    #[doc(hidden)]
+    fn view<P: Place<Space = Self::Space>>(&mut self, cx: &Cx<P>) -> Self::View<'_, P>;
+    #[doc(hidden)]
+    fn load_view<P: Place<Space = Self::Space>>(&mut self, cx: &Cx<P>) -> Self::LoadView<'_, P>;
+    #[doc(hidden)]
+    fn kept(self) -> Self::Kept;
+    #[doc(hidden)]
+    fn keep(&self, keep: &mut Keep);
+    /// Every pool in it.
+    #[doc(hidden)]
+    fn gates(&self, visit: &mut dyn FnMut(&dyn PoolGate));
+}
+
+/// A bundle with a line in place of each part.
+///
+/// # Safety
+/// Implemented by the macro only: `check` must look at every line that `Bundle::carve` uses.
+pub unsafe trait Lines: Send + Sized {
+    /// What it is carved into.
+    type Bundle: Bundle<Lines = Self>;
+
+    #[doc(hidden)]
+    fn check(&self, check: &mut Check<'_>) -> Result<(), CarveError>;
+}

@@ -1,0 +1,121 @@
+//! Places: where a span was taken. One type parameter carries both the memory space and the capture.
+
+use std::marker::PhantomData;
+
+use crate::{
+    sealed::Sealed,
+    space::{Is, Space},
+};
+
+/// Where a span was taken: in an eager step, while loading, or inside one capture.
+pub trait Place: Sealed + Send + Sync + Sized + SameMode<Self> {
+    /// The memory space of everything taken here.
+    type Space: Space;
+}
+
+/// Taken outside any capture: good for launches on the step's stream.
+pub struct Eager<S>(PhantomData<fn() -> S>);
+
+/// Taken while loading: good for uploads from host staging and load-time kernels, gone before serving.
+pub struct Uploading<S>(PhantomData<fn() -> S>);
+
+/// Taken inside the capture branded `'b`: may be baked into that graph, and cannot leave the closure.
+pub struct Captured<'b, S>(PhantomData<(fn(&'b ()) -> &'b (), fn() -> S)>);
+
+impl<S> Sealed for Eager<S> {}
+impl<S: Space> Place for Eager<S> {
+    type Space = S;
+}
+impl<S> Sealed for Uploading<S> {}
+impl<S: Space> Place for Uploading<S> {
+    type Space = S;
+}
+impl<S> Sealed for Captured<'_, S> {}
+impl<S: Space> Place for Captured<'_, S> {
+    type Space = S;
+}
+
+/// A place whose spans a launch at `Launch` may use: the same space, and the same capture or none.
+pub trait Fits<Launch: Place>: Place<Space: Is<Launch::Space>> + SameMode<Launch> {}
+impl<P, Launch: Place> Fits<Launch> for P where P: Place<Space: Is<Launch::Space>> + SameMode<Launch> {}
+
+/// Whether a span taken at `Self` may be used by a launch at `Launch`: both eager, both loading, or both in the same capture.
+pub trait SameMode<Launch> {}
+impl<S, R> SameMode<Eager<R>> for Eager<S> {}
+impl<S, R> SameMode<Uploading<R>> for Uploading<S> {}
+impl<'b, S, R> SameMode<Captured<'b, R>> for Captured<'b, S> {}
+
+// The wrong combinations get a sentence each, from helper traits that are never implemented. Their `Self` is the launch:
+// rustc shows the innermost sentence only where its `Self` differs from that of the outermost bound.
+impl<'b, S, R> SameMode<Captured<'b, R>> for Eager<S> where Captured<'b, R>: Owns<Eager<S>> {}
+impl<'b, S, R> SameMode<Captured<'b, R>> for Uploading<S> where Captured<'b, R>: Owns<Uploading<S>> {}
+impl<'b, S, R> SameMode<Eager<R>> for Captured<'b, S> where Eager<R>: Shares<Captured<'b, S>> {}
+impl<S, R> SameMode<Eager<R>> for Uploading<S> where Eager<R>: Shares<Uploading<S>> {}
+impl<'b, S, R> SameMode<Uploading<R>> for Captured<'b, S> where Uploading<R>: Shares<Captured<'b, S>> {}
+impl<S, R> SameMode<Uploading<R>> for Eager<S> where Uploading<R>: Shares<Eager<S>> {}
+
+/// Never implemented: explains an eager span in a capture (row d).
+#[diagnostic::on_unimplemented(
+    message = "this buffer is not owned by the bundle being captured",
+    label = "its address would be baked into a graph that can outlive it",
+    note = "inside `record`, take every span from the step that the closure receives: `step.buffers` or `step.scratch`",
+    note = "to capture another buffer, make its storage a field of the `#[graph_captured]` bundle"
+)]
+pub trait Owns<Span> {}
+
+/// Never implemented: explains a span of a capture or of a load in an eager launch.
+#[diagnostic::on_unimplemented(
+    message = "a span of a capture or of a load is used by another launch",
+    label = "this view belongs to the graph being recorded, or to the load",
+    note = "launch on `step.on` of the step (or `load.on` of the load) that handed out the span; for an eager launch take it \
+            from `engine.step(..)`"
+)]
+pub trait Shares<Span> {}
+
+/// Bound of everything that would be frozen into a graph if it were done while recording (row h).
+#[diagnostic::on_unimplemented(
+    message = "this cannot be done inside a graph capture or a load",
+    label = "a graph would replay the value or block seen while recording; a load takes host staging only",
+    note = "host values go in before `replay`, through `engine.step(..)` and `on.write(..)`; blocks are reached through \
+            the pool's slab and a page table; nothing is allocated while recording",
+    note = "while loading, fill a buffer of `load.staging` and `upload` it"
+)]
+pub trait OutsideCapture: Place {}
+impl<S: Space> OutsideCapture for Eager<S> {}
+
+/// The right to take spans at place `P`. Only the engine makes one, for a step, a load or a capture, and lends it: an
+/// address is handed out together with the recorder that may use it.
+#[doc(hidden)]
+pub struct Cx<P> {
+    mark: Mark<P>,
+}
+
+/// The stream that spans may be used on, and the step they were taken in. Copied inside the crate only.
+pub(crate) struct Mark<P> {
+    pub(crate) stream: u32,
+    pub(crate) clock: u64,
+    place: PhantomData<fn(P) -> P>,
+}
+
+impl<P> Clone for Mark<P> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+impl<P> Copy for Mark<P> {}
+
+impl<P> Mark<P> {
+    pub(crate) fn new(stream: u32, clock: u64) -> Self {
+        Mark { stream, clock, place: PhantomData }
+    }
+}
+
+impl<P: Place> Cx<P> {
+    pub(crate) fn new(mark: Mark<P>) -> Self {
+        Cx { mark }
+    }
+
+    pub(crate) fn mark(&self) -> Mark<P> {
+        self.mark
+    }
+}

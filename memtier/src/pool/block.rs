@@ -1,0 +1,52 @@
+//! One counted referent of a block.
+
+use std::{fmt, marker::PhantomData, sync::Arc};
+
+use super::{Shareable, core::Core, kind::PoolKind};
+
+/// One counted referent of a block. Not `Clone`: [`share`](BlockRef::share) is the only way to have another (row o). The
+/// block goes back to its pool when the last referent drops, on any thread, and when nothing in flight can reach it.
+#[must_use = "dropping the last referent frees the block"]
+pub struct BlockRef<K> {
+    core: Arc<Core>,
+    id: u32,
+    kind: PhantomData<fn() -> K>,
+}
+
+impl<K: PoolKind> BlockRef<K> {
+    /// Takes over one referent that the caller counted.
+    pub(super) fn new(core: Arc<Core>, id: u32) -> Self {
+        BlockRef { core, id, kind: PhantomData }
+    }
+
+    /// A second referent of the same block.
+    pub fn share(&self) -> BlockRef<K>
+    where
+        K: Shareable,
+    {
+        self.core.share(self.id);
+        BlockRef::new(self.core.clone(), self.id)
+    }
+
+    /// How many referents the block has.
+    pub fn referents(&self) -> u32 {
+        self.core.referents(self.id)
+    }
+
+    /// The id in its pool, for logs and reports.
+    pub fn id(&self) -> u32 {
+        self.id
+    }
+}
+
+impl<K> Drop for BlockRef<K> {
+    fn drop(&mut self) {
+        self.core.release(self.id);
+    }
+}
+
+impl<K: PoolKind> fmt::Debug for BlockRef<K> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} block {}", K::NAME, self.id)
+    }
+}

@@ -1,0 +1,39 @@
+//! Kinds of pools: what their blocks hold, and whether they may be shared.
+
+use std::marker::PhantomData;
+
+use crate::{element::Plain, sealed::Sealed};
+
+/// A kind of pool. Ids, tickets and page tables of two kinds are different types (row g).
+pub trait PoolKind: Sealed + Send + Sync + 'static {
+    /// What its blocks hold.
+    type Element: Plain;
+    /// The name in plans and reports.
+    const NAME: &'static str;
+}
+
+/// Append-only KV over the whole context.
+pub struct GlobalKv<E>(PhantomData<fn() -> E>);
+
+/// Sliding-window KV: blocks that left the window are used again.
+pub struct SwaKv<E>(PhantomData<fn() -> E>);
+
+impl<E> Sealed for GlobalKv<E> {}
+impl<E: Plain> PoolKind for GlobalKv<E> {
+    type Element = E;
+    const NAME: &'static str = "global KV";
+}
+impl<E> Sealed for SwaKv<E> {}
+impl<E: Plain> PoolKind for SwaKv<E> {
+    type Element = E;
+    const NAME: &'static str = "SWA KV";
+}
+
+/// A kind whose blocks may have several referents (row g).
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` blocks must stay unshared",
+    label = "its blocks are overwritten in place",
+    note = "a second referent would see another position's values; only append-only kinds (`GlobalKv`) share a prefix"
+)]
+pub trait Shareable: PoolKind {}
+impl<E: Plain> Shareable for GlobalKv<E> {}

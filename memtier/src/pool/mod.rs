@@ -1,0 +1,100 @@
+//! T3: block pools, the blocks that requests hold, page tables and published prefixes.
+//!
+//! The pool owns the memory. A [`BlockRef`] is a counted name, a [`Ticket`] is a request's positional table of them, and an
+//! address needs the pool *and* the ticket, inside a step.
+
+mod block;
+mod core;
+mod kind;
+mod lock;
+mod prefix;
+mod slab;
+mod spec;
+mod table;
+mod ticket;
+mod view;
+
+pub use block::BlockRef;
+pub use kind::{GlobalKv, PoolKind, Shareable, SwaKv};
+pub use prefix::{Prefix, Written};
+pub use slab::{Slab, SlabMut, SlabSlice, SlabSliceMut};
+pub use spec::{BlockPool, GrowError, PlannedCommit, PoolHandle, PoolSpec};
+pub use table::{BlockId, PageTable, PageTableView, RowError, TableShape, TableSlice, TableSpec, table};
+pub use ticket::{AdvanceError, InFlight, Ticket};
+pub use view::{BlockError, PoolView};
+
+use std::sync::Arc;
+
+use crate::{record::Lane, units::Blocks};
+
+/// What an engine asks of its pools.
+#[doc(hidden)]
+pub trait PoolGate {
+    #[doc(hidden)]
+    fn core(&self) -> PoolCore<'_>;
+}
+
+/// The books of a pool, for the engine.
+#[doc(hidden)]
+pub struct PoolCore<'p> {
+    core: &'p core::Core,
+    block: crate::Bytes,
+}
+
+impl PoolCore<'_> {
+    pub(crate) fn name(&self) -> &'static str {
+        self.core.name
+    }
+
+    /// A stream is handed the pool's addresses.
+    pub(crate) fn seen_by(&self, lane: &Arc<Lane>) {
+        self.core.seen_by(lane);
+    }
+
+    /// Stops or resumes handing out blocks, and tells how many are out.
+    pub(crate) fn close(&self, closed: bool) -> Blocks {
+        self.core.close(closed)
+    }
+
+    pub(crate) fn block_bytes(&self) -> crate::Bytes {
+        self.block
+    }
+
+    pub(crate) fn free(&self) -> Blocks {
+        self.core.free()
+    }
+
+    pub(crate) fn committed(&self) -> Blocks {
+        Blocks::new(u64::from(self.core.committed()))
+    }
+}
+
+/// A request got no blocks. Nothing was taken.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum AcquireBlocksError {
+    /// Not enough blocks are free.
+    #[error(
+        "the {pool} pool has {free} free and {needed} are needed: end or wait for a request, or grow by a planned commit"
+    )]
+    Full {
+        /// Which pool.
+        pool: &'static str,
+        /// Blocks that are still needed.
+        needed: Blocks,
+        /// Blocks that are free.
+        free: Blocks,
+    },
+    /// The request belongs to a model that has ended.
+    #[error("the request on the {pool} pool belongs to a model that has ended: open a new one")]
+    ModelEnded {
+        /// Which pool.
+        pool: &'static str,
+    },
+    /// The engine is draining.
+    #[error("the {pool} pool is draining: no request gets blocks until the engine resumes or loads a model")]
+    Draining {
+        /// Which pool.
+        pool: &'static str,
+    },
+}

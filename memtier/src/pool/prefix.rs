@@ -1,0 +1,74 @@
+//! Published prefixes: blocks that other requests may start with.
+
+use std::{fmt, sync::Arc};
+
+use super::{BlockRef, Shareable, Ticket, core::Core, kind::PoolKind};
+use crate::units::{Blocks, Tokens};
+
+/// Proof that a request's tokens are in memory. Borrows the ticket, so it cannot vouch for another one.
+pub struct Written<'t, K: PoolKind> {
+    ticket: &'t Ticket<K>,
+}
+
+impl<'t, K: PoolKind> Written<'t, K> {
+    pub(super) fn new(ticket: &'t Ticket<K>) -> Self {
+        Written { ticket }
+    }
+
+    /// The tokens it vouches for.
+    pub fn tokens(&self) -> Tokens {
+        self.ticket.tokens()
+    }
+
+    /// Makes the full blocks available to other requests. The first hole ends the prefix.
+    pub fn publish(self) -> Prefix<K>
+    where
+        K: Shareable,
+    {
+        let Written { ticket } = self;
+        let per_block = ticket.core().per_block.count().max(1);
+        let full = (ticket.tokens().count() / per_block) as usize;
+        let blocks: Vec<_> = (0..full).map_while(|index| ticket.share(index)).collect();
+        let tokens = Tokens::new(blocks.len() as u64 * per_block);
+        Prefix { core: ticket.core().clone(), blocks, tokens, epoch: ticket.epoch() }
+    }
+}
+
+/// Published blocks, with referents of their own.
+pub struct Prefix<K> {
+    core: Arc<Core>,
+    blocks: Vec<BlockRef<K>>,
+    tokens: Tokens,
+    /// Of the model that wrote them: a request opened on it ends with that model.
+    epoch: u64,
+}
+
+impl<K: PoolKind> Prefix<K> {
+    /// A request that starts with these blocks, with room for `most` tokens in its table.
+    pub fn open(&self, most: Tokens) -> Ticket<K>
+    where
+        K: Shareable,
+    {
+        let ids = self.blocks.iter().map(|block| {
+            self.core.share(block.id());
+            block.id()
+        });
+        Ticket::with_blocks(self.core.clone(), self.epoch, most.max(self.tokens), ids, self.tokens)
+    }
+
+    /// Tokens that a request opened on it starts with.
+    pub fn tokens(&self) -> Tokens {
+        self.tokens
+    }
+
+    /// Blocks it refers to.
+    pub fn blocks(&self) -> Blocks {
+        Blocks::new(self.blocks.len() as u64)
+    }
+}
+
+impl<K: PoolKind> fmt::Debug for Prefix<K> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} prefix: {} in {}", K::NAME, self.tokens, self.blocks())
+    }
+}

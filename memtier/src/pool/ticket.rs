@@ -1,0 +1,274 @@
+//! Tickets: a request's blocks.
+
+use std::{fmt, marker::PhantomData, sync::Arc};
+
+use super::{
+    AcquireBlocksError, BlockRef, Shareable, Written,
+    core::{Core, HOLE},
+    kind::PoolKind,
+};
+use crate::{
+    record::{Fence, Lane, Settled},
+    units::{Blocks, Tokens},
+};
+
+/// How many streams may write one request's blocks.
+const STREAMS: usize = 4;
+
+/// A request's blocks, in the order of its tokens.
+///
+/// `'static + Send`: keep it where the request is. Dropping it ends the request, on any thread and in any way (finished,
+/// cancelled, disconnected, failed, panicked): its blocks go back when nothing in flight can reach them.
+#[must_use = "dropping a ticket ends the request"]
+pub struct Ticket<K: PoolKind> {
+    core: Arc<Core>,
+    /// Block ids; [`HOLE`] keeps the positions aligned after a middle eviction.
+    table: Vec<u32>,
+    tokens: Tokens,
+    /// The last step on each stream that wrote tokens.
+    writes: [Option<(Arc<Lane>, u64)>; STREAMS],
+    epoch: u64,
+    kind: PhantomData<fn() -> K>,
+}
+
+impl<K: PoolKind> Ticket<K> {
+    pub(super) fn new(core: Arc<Core>, most: Tokens) -> Self {
+        let blocks = most.in_blocks_of(core.per_block).count();
+        let table = core.table(usize::try_from(blocks).unwrap_or(0).min(super::core::MOST as usize));
+        let epoch = core.epoch();
+        Ticket { core, table, tokens: Tokens::ZERO, writes: Default::default(), epoch, kind: PhantomData }
+    }
+
+    /// A ticket that starts with referents which the caller counted.
+    pub(super) fn with_blocks(
+        core: Arc<Core>,
+        epoch: u64,
+        most: Tokens,
+        ids: impl Iterator<Item = u32>,
+        tokens: Tokens,
+    ) -> Self {
+        let mut ticket = Ticket::new(core, most);
+        ticket.table.extend(ids);
+        (ticket.epoch, ticket.tokens) = (epoch, tokens);
+        ticket
+    }
+
+    pub(super) fn core(&self) -> &Arc<Core> {
+        &self.core
+    }
+
+    pub(super) fn epoch(&self) -> u64 {
+        self.epoch
+    }
+
+    pub(super) fn ids(&self) -> &[u32] {
+        &self.table
+    }
+
+    /// The id of block `index`, unless it is a hole.
+    pub(super) fn id(&self, index: usize) -> Option<u32> {
+        self.table.get(index).copied().filter(|id| *id != HOLE)
+    }
+
+    /// Tokens whose values are written, or being written.
+    pub fn tokens(&self) -> Tokens {
+        self.tokens
+    }
+
+    /// Tokens that fit into the blocks it has.
+    pub fn capacity(&self) -> Tokens {
+        Tokens::new((self.table.len() as u64).saturating_mul(self.core.per_block.count()))
+    }
+
+    /// Blocks it has, holes not counted.
+    pub fn blocks(&self) -> Blocks {
+        Blocks::new(self.table.iter().filter(|id| **id != HOLE).count() as u64)
+    }
+
+    /// A second referent of block `index`; `None` for a hole or past the end.
+    pub fn share(&self, index: usize) -> Option<BlockRef<K>>
+    where
+        K: Shareable,
+    {
+        let id = self.id(index)?;
+        self.core.share(id);
+        Some(BlockRef::new(self.core.clone(), id))
+    }
+
+    /// Makes room for `more` tokens after those it has: all the blocks or none. A request that holds more than it needs
+    /// gets nothing and loses nothing. Allocates nothing while the table stays within what `open` was told.
+    ///
+    /// # Errors
+    /// [`AcquireBlocksError`]; nothing was taken.
+    pub fn extend(&mut self, more: Tokens) -> Result<(), AcquireBlocksError> {
+        let tokens = self.tokens.plus(more).unwrap_or(Tokens::MAX);
+        let held = Blocks::new(self.table.len() as u64);
+        let missing = tokens.in_blocks_of(self.core.per_block).beyond(held);
+        self.push(missing)
+    }
+
+    /// Takes `count` more blocks, all or none.
+    ///
+    /// # Errors
+    /// [`AcquireBlocksError`]; nothing was taken.
+    #[inline]
+    pub fn push(&mut self, count: Blocks) -> Result<(), AcquireBlocksError> {
+        if count.is_zero() {
+            return Ok(());
+        }
+        let (core, table) = (&self.core, &mut self.table);
+        let most = usize::try_from(count.count()).unwrap_or(usize::MAX);
+        core.acquire(self.epoch, most, |id| table.push(id))
+    }
+
+    /// Gives up the blocks after the first `keep` of them: a rejected draft's tail. Tokens in them are gone.
+    pub fn truncate(&mut self, keep: Blocks) {
+        let keep = usize::try_from(keep.count()).unwrap_or(usize::MAX).min(self.table.len());
+        self.table.drain(keep..).filter(|id| *id != HOLE).for_each(|id| self.core.release(id));
+        self.tokens = self.tokens.min(self.capacity());
+    }
+
+    /// Gives up block `index` and leaves a hole: a middle eviction, or a block that left the window.
+    pub fn evict(&mut self, index: usize) {
+        if let Some(id) = self.table.get_mut(index).filter(|id| **id != HOLE) {
+            self.core.release(std::mem::replace(id, HOLE));
+        }
+    }
+
+    /// Gives up every block that lies wholly before token `token`, and leaves holes: the release of a sliding window.
+    pub fn evict_before(&mut self, token: Tokens) {
+        let blocks = token.count() / self.core.per_block.count().max(1);
+        let blocks = usize::try_from(blocks).unwrap_or(usize::MAX).min(self.table.len());
+        // Blocks leave in order, so everything before the last hole is a hole already.
+        for index in (0..blocks).rev() {
+            if self.table[index] == HOLE {
+                break;
+            }
+            self.evict(index);
+        }
+    }
+
+    /// Says that the launches of the step behind `fence` write the next `more` tokens.
+    ///
+    /// The system checks what it can: the tokens fit into the blocks, the stream was handed the pool, and launches of that
+    /// step could reach the blocks (through a page table row, or a span taken in that step or before).
+    ///
+    /// # Errors
+    /// [`AdvanceError`]; the ticket is as it was.
+    pub fn advance(&mut self, more: Tokens, fence: &Fence) -> Result<(), AdvanceError> {
+        let tokens = self.tokens.plus(more).ok().filter(|tokens| *tokens <= self.capacity());
+        let tokens = tokens.ok_or(AdvanceError::BeyondBlocks { more, capacity: self.capacity() })?;
+        if !self.core.knows(&fence.lane) {
+            return Err(AdvanceError::ForeignFence);
+        }
+        let per_block = self.core.per_block.count().max(1);
+        let written = (self.tokens.count() / per_block) as usize..tokens.count().div_ceil(per_block) as usize;
+        if !more.is_zero() {
+            for index in written {
+                let reached = self.id(index).map_or(0, |id| self.core.reached(id));
+                if reached == 0 || reached > fence.step {
+                    return Err(AdvanceError::NotReached { block: index });
+                }
+            }
+        }
+        let slot = self.writes.iter_mut().find(|slot| {
+            slot.as_ref().is_none_or(|(lane, step)| Arc::ptr_eq(lane, &fence.lane) || lane.settled(*step))
+        });
+        let slot = slot.ok_or(AdvanceError::TooManyStreams { most: STREAMS })?;
+        let step = match slot {
+            Some((lane, step)) if Arc::ptr_eq(lane, &fence.lane) => (*step).max(fence.step),
+            _ => fence.step,
+        };
+        *slot = Some((fence.lane.clone(), step));
+        self.tokens = tokens;
+        Ok(())
+    }
+
+    /// Takes `tokens` back: rejected draft tokens, whose values will be overwritten. Blocks stay.
+    pub fn rewind(&mut self, tokens: Tokens) {
+        self.tokens = Tokens::new(self.tokens.count().saturating_sub(tokens.count()));
+    }
+
+    /// Proof that this request's tokens are in memory, from a fence behind the launches that write them (row r).
+    ///
+    /// # Errors
+    /// [`InFlight`] when a launch that writes them is not covered and not done.
+    pub fn written(&self, settled: &Settled) -> Result<Written<'_, K>, InFlight<()>> {
+        let done = self
+            .writes
+            .iter()
+            .flatten()
+            .all(|(lane, step)| (Arc::ptr_eq(lane, &settled.lane) && *step <= settled.step) || lane.settled(*step));
+        if done { Ok(Written::new(self)) } else { Err(InFlight(())) }
+    }
+
+    /// Ends the request and frees its blocks at once, although later launches (of other requests) are in flight: the fence
+    /// proves that the ones which could reach its blocks are done. Dropping the ticket does the same, later.
+    ///
+    /// # Errors
+    /// [`InFlight`] with the ticket, when a page table row names a block, or a launch that could reach one is not covered.
+    pub fn retire(self, settled: &Settled) -> Result<(), InFlight<Self>> {
+        match self.table.iter().all(|id| *id == HOLE || self.core.is_quiet(*id, settled)) {
+            true => Ok(()),
+            false => Err(InFlight(self)),
+        }
+    }
+}
+
+impl<K: PoolKind> Drop for Ticket<K> {
+    fn drop(&mut self) {
+        self.table.iter().filter(|id| **id != HOLE).for_each(|id| self.core.release(*id));
+        if self.table.capacity() > 0 {
+            self.core.recycle(std::mem::take(&mut self.table));
+        }
+    }
+}
+
+impl<K: PoolKind> fmt::Debug for Ticket<K> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} ticket: {} in {}", K::NAME, self.tokens, self.blocks())
+    }
+}
+
+/// A ticket did not advance. It is as it was.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum AdvanceError {
+    /// More tokens than the blocks hold.
+    #[error("{more} more do not fit into blocks for {capacity}: `extend` the ticket before the step")]
+    BeyondBlocks {
+        /// What was said to be written.
+        more: Tokens,
+        /// What the blocks hold.
+        capacity: Tokens,
+    },
+    /// The fence is of a stream that was never handed this pool.
+    #[error("the fence is of a stream that never saw this pool: use the fence of the step that wrote the tokens")]
+    ForeignFence,
+    /// No launch of the step could reach a block that is said to be written.
+    #[error(
+        "no launch up to that fence could reach block {block} of the request: set its page table row, or take its span, in \
+         the step before"
+    )]
+    NotReached {
+        /// Position in the ticket's table.
+        block: usize,
+    },
+    /// Too many streams write one request at a time.
+    #[error("more than {most} streams write this request at a time")]
+    TooManyStreams {
+        /// How many may.
+        most: usize,
+    },
+}
+
+/// The fence does not cover the launches that use this; `T` comes back.
+#[derive(PartialEq, Eq, thiserror::Error)]
+#[error("the fence does not cover the launches that use this: wait for a later one, or clear its page table row first")]
+pub struct InFlight<T>(pub T);
+
+impl<T> fmt::Debug for InFlight<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("InFlight")
+    }
+}

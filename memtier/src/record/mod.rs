@@ -1,0 +1,17 @@
+//! Where launches go: streams, captures, scratch, fences and graphs.
+
+mod fence;
+mod graph;
+mod host_op;
+mod lane;
+mod recorder;
+mod scratch;
+
+pub use fence::{Fence, Settled};
+pub use graph::{Graph, RecordError, ReplayError};
+pub use host_op::{HostArg, HostArgs, PackedTensor, input, output, packed};
+pub use recorder::{LaunchError, Recorder, Stream, StreamSpec};
+pub use scratch::{ScratchFrame, ScratchFull, ScratchStack};
+
+pub(crate) use graph::{GraphExec, GraphStore};
+pub(crate) use lane::Lane;
