@@ -221,8 +221,8 @@ impl Hand {
 
     fn deal_mandatory(&mut self) {
         for tier in Tier::ALL {
-            self.mandatory(tier, PlanLine::is_elastic);
             self.mandatory(tier, |line| !line.is_elastic());
+            self.mandatory(tier, PlanLine::is_elastic);
         }
     }
 
