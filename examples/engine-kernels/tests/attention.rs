@@ -136,7 +136,8 @@ fn attention_agrees_with_f64() {
             queries.extend((60..75).map(|position| Query { sequence: 1, position }));
             queries.extend((0..5).map(|position| Query { sequence: 1, position }));
             queries.extend((100..130).step_by(7).map(|position| Query { sequence: 2, position }));
-            let q = rng.activations(queries.len() * heads * head_dim);
+            // Scores of a few units: larger ones would only show how f32 rounds them.
+            let q: Vec<f32> = (0..queries.len() * heads * head_dim).map(|_| 0.3 * rng.unit()).collect();
             for window in [None, Some(20), Some(1), Some(1000)] {
                 let mut params = params(heads, head_dim, window);
                 params.softcap = (window == Some(1000)).then_some(3.0);
@@ -145,7 +146,7 @@ fn attention_agrees_with_f64() {
                 for ((query, q), found) in queries.iter().zip(q.chunks_exact(row)).zip(found.chunks_exact(row)) {
                     for (found, expected) in found.iter().zip(world.reference(params, *query, q)) {
                         let error = (f64::from(*found) - expected).abs();
-                        assert!(error < 1e-5, "{shape:?} {isa:?} {window:?} {query:?}: {found} for {expected}");
+                        assert!(error < 3e-6, "{shape:?} {isa:?} {window:?} {query:?}: {found} for {expected}");
                     }
                 }
             }
