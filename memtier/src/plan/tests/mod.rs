@@ -6,8 +6,8 @@ mod kv_layout;
 mod laws;
 mod levers;
 mod llama_cpp;
+mod reference_card;
 mod report;
-mod seed;
 
 use super::kv::{KvGroup, KvLayer};
 use super::*;
