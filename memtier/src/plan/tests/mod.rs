@@ -1,7 +1,6 @@
 //! Tests of the planner, by subject.
 
 mod grants;
-
 mod kv_layout;
 mod laws;
 mod levers;
