@@ -44,9 +44,19 @@ pub unsafe trait Bundle: Sized + Send + Sync + 'static {
     /// The name in reports.
     const NAME: &'static str;
 
-    /// The demands of a spec, for the planner's levers: pure.
     #[doc(hidden)]
-    fn demands(spec: &Self::Spec, add: &mut dyn FnMut(Demand)) -> Result<(), SizeError>;
+    fn price(spec: &Self::Spec, add: &mut dyn FnMut(Demand)) -> Result<(), SizeError>;
+
+    /// What declaring it with these sizes would ask the planner for. Pure: for the `reprice` function of a plan request.
+    ///
+    /// # Errors
+    /// [`SizeError`] names the field.
+    fn demands(spec: &Self::Spec) -> Result<Vec<Demand>, SizeError> {
+        let mut demands = Vec::new();
+        Self::price(spec, &mut |demand| demands.push(demand))?;
+        Ok(demands)
+    }
+
     #[doc(hidden)]
     fn declare(spec: Self::Spec, declarer: &mut crate::line::Declarer<'_>) -> Self::Lines;
     #[doc(hidden)]

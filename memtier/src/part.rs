@@ -29,6 +29,16 @@ pub unsafe trait Declare: Sized + Send + 'static {
     /// The demands: one, or as many as there are items.
     #[doc(hidden)]
     fn price(spec: &Self::Spec, add: &mut dyn FnMut(Demand)) -> Result<Self::Priced, SizeError>;
+
+    /// What declaring it with this size would ask the planner for. Pure: for the `reprice` function of a plan request.
+    ///
+    /// # Errors
+    /// [`SizeError`] names the field.
+    fn demands(spec: &Self::Spec) -> Result<Vec<Demand>, SizeError> {
+        let mut demands = Vec::new();
+        Self::price(spec, &mut |demand| demands.push(demand))?;
+        Ok(demands)
+    }
 }
 
 /// A field of a bundle: a storage, a pool or a page table.

@@ -197,7 +197,7 @@ impl<T: Element> RawSpan<T> {
         RawSpan { addr: self.addr, len: self.len, stream: self.stream, meta: self.meta }
     }
 
-    fn range(self, range: Range<usize>) -> Option<Self> {
+    pub(crate) fn range(self, range: Range<usize>) -> Option<Self> {
         let Range { start, end } = range;
         let len = end.checked_sub(start).filter(|_| end <= self.len)?;
         Some(RawSpan { addr: self.addr + (start * size_of::<T::Repr>()) as u64, len, ..self })

@@ -22,7 +22,7 @@ use crate::{
     plan::{self, Demand},
     record::{Lane, LaunchError, Recorder, ScratchFrame, ScratchStack, Stream, StreamSpec},
     space::{Host, Space},
-    span::StableSpanMut,
+    span::{RawSpan, StableSpanMut},
     units::Bytes,
 };
 
@@ -280,6 +280,24 @@ impl<T: Element> StagingBuf<'_, T> {
             found: self.host.len(),
         })?;
         on.copy_in::<T>(to.output(on), from)
+    }
+
+    /// Copies the first `units` units of the buffer to unit `at` of a field: a tensor that is staged in pieces.
+    ///
+    /// # Errors
+    /// [`LaunchError::Shape`] when the buffer or the field ends before.
+    pub fn upload_part<S: Space>(
+        &self,
+        on: &Recorder<Uploading<S>>,
+        to: &mut StableSpanMut<'_, T, impl Fits<Uploading<S>>>,
+        at: usize,
+        units: usize,
+    ) -> Result<(), LaunchError> {
+        let (found, expected) = (self.host.len(), to.len());
+        let from = self.host.get(..units).ok_or(LaunchError::Shape { what: "upload", expected: units, found })?;
+        let to: RawSpan<T> = to.output(on);
+        let to = at.checked_add(units).and_then(|end| to.range(at..end));
+        on.copy_in::<T>(to.ok_or(LaunchError::Shape { what: "upload", expected, found: units })?, from)
     }
 }
 
