@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use crate::{
-    backend::{AcquireError, DeviceCore, PhaseCell, Region},
+    backend::{AcquireError, DeviceCore, PINNED, PhaseCell, Region},
     layout::{PAGE, SizeError},
     part::{Declare, Part},
     plan::{self, BlockGrant, Demand, MemoryPlan, PlanLine},
@@ -165,6 +165,7 @@ fn open_lot(
     }
     let name = match line.tier {
         plan::Tier::ForwardScratch => "forward scratch",
+        plan::Tier::HostPinned => PINNED,
         _ => "pool",
     };
     let missing = AcquireError::System { name, operation: "opening", bytes, reason: "no such device".into() };

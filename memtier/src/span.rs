@@ -102,6 +102,13 @@ impl<'a, T: Plain, P: Place> StableSpan<'a, T, P> {
     }
 }
 
+impl<'a, T: Element, P> StableSpanMut<'a, T, P> {
+    /// Gives writing up for as long as the span lasts.
+    pub fn into_read(self) -> StableSpan<'a, T, P> {
+        StableSpan { raw: self.raw, marker: PhantomData }
+    }
+}
+
 impl<T: Element, P> StableSpanMut<'_, T, P> {
     pub(crate) fn new(addr: u64, len: usize, meta: T::Meta, mark: Mark<P>) -> Self {
         StableSpanMut { raw: RawSpan { addr, len, stream: mark.stream, meta }, marker: PhantomData }

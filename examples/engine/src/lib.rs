@@ -1,3 +1,32 @@
 //! The reference engine of memtier: reads a GGUF, plans, loads and serves it.
+//!
+//! ```text
+//! file.rs        the mapped model file
+//! arch.rs        what the forward pass needs to know of it
+//! weights.rs     the annotated buffers: what memtier prices, carves and owns
+//! model.rs       the bundle, and its sizes under a configuration
+//! load.rs        uploads through staging
+//! ops/           CPU operations over spans
+//! forward.rs     the forward pass over them
+//! serve.rs       Engine<Loading> -> Planning -> Serving, requests, steps
+//! ```
 
+pub mod arch;
+pub mod config;
+mod error;
+mod file;
+pub mod forward;
+mod load;
+pub mod model;
+pub mod ops;
+mod sequence;
+mod serve;
 pub mod tokenizer;
+pub mod weights;
+
+pub use config::Settings;
+pub use error::EngineError;
+pub use file::ModelFile;
+pub use load::Progress;
+pub use sequence::Sampling;
+pub use serve::{Llm, Probe, Row, Token};

@@ -40,6 +40,8 @@ pub struct DeviceReport {
     /// Acquisitions and commits in each phase: loading, planning, serving. The last one must be zero, or equal
     /// `planned_commits`.
     pub acquisitions: [u64; 3],
+    /// Of those while serving, the ones for page-locked host memory.
+    pub pinned_acquisitions: u64,
     /// Commits that were paid for by a plan and taken while serving.
     pub planned_commits: u64,
     /// Releases that the system refused; their bytes are lost.
@@ -61,6 +63,7 @@ struct Books {
     live: u64,
     peak: u64,
     acquisitions: [u64; 3],
+    pinned_acquisitions: u64,
     planned_commits: u64,
 }
 
@@ -109,6 +112,7 @@ impl DeviceCore {
             live: Bytes::new(books.live),
             peak: Bytes::new(books.peak),
             acquisitions: books.acquisitions,
+            pinned_acquisitions: books.pinned_acquisitions,
             planned_commits: books.planned_commits,
             failed_releases: self.failed_releases.load(Ordering::Relaxed),
         }
@@ -143,7 +147,9 @@ impl DeviceCore {
     fn charge(&self, tag: Tag, bytes: Bytes, planned: bool) -> Result<(), AcquireError> {
         let mut books = self.books();
         books.acquisitions[tag.phase as usize] += 1;
-        books.planned_commits += u64::from(planned && tag.phase == PhaseName::Serving);
+        let serving = tag.phase == PhaseName::Serving;
+        books.pinned_acquisitions += u64::from(tag.pinned && serving);
+        books.planned_commits += u64::from(planned && serving);
         let total = books.live.checked_add(bytes.count()).filter(|total| *total <= self.budget.count());
         let Some(total) = total else {
             let live = Bytes::new(books.live);

@@ -208,7 +208,7 @@ unsafe impl<S: Space> Backend for FakeBackend<S> {
 impl Drop for State {
     fn drop(&mut self) {
         for (base, reserved) in self.quarantine.drain(..) {
-            let tag = Tag { name: "quarantine", phase: PhaseName::Loading };
+            let tag = Tag { name: "quarantine", phase: PhaseName::Loading, pinned: false };
             // SAFETY: released by its owner, and out of the queue now. A refusal leaks it, in a test.
             let _ = unsafe { HostBackend::new().release(tag, base, reserved, Bytes::ZERO) };
         }

@@ -13,7 +13,7 @@ pub use device::{Device, DeviceReport};
 pub use fake::{Event, FakeBackend, Op};
 pub use host::HostBackend;
 pub use queue::{Queue, QueueError};
-pub(crate) use region::{PhaseCell, Region};
+pub(crate) use region::{PINNED, PhaseCell, Region};
 
 use crate::Bytes;
 
@@ -24,6 +24,8 @@ pub struct Tag {
     pub name: &'static str,
     /// The engine's phase.
     pub phase: PhaseName,
+    /// Whether it is page-locked host memory: counted apart.
+    pub pinned: bool,
 }
 
 /// The phase an acquisition happened in.

@@ -52,7 +52,7 @@ impl Region {
         committed: Bytes,
     ) -> Result<Arc<Self>, AcquireError> {
         let (reserved, committed) = (device.rounded(reserved.max(Bytes::new(1))), device.rounded(committed));
-        let base = device.reserve(Tag { name, phase: phase.get() }, reserved, committed)?;
+        let base = device.reserve(tag(name, phase), reserved, committed)?;
         Ok(Arc::new(Region {
             device: device.clone(),
             phase: phase.clone(),
@@ -65,7 +65,7 @@ impl Region {
     }
 
     fn tag(&self) -> Tag {
-        Tag { name: self.name, phase: self.phase.get() }
+        tag(self.name, &self.phase)
     }
 
     /// Commits memory up to `to` bytes from the start; what is there already stays. `planned`: a plan paid for it.
@@ -109,6 +109,13 @@ impl Region {
     pub(crate) fn committed(&self) -> Bytes {
         Bytes::new(self.committed.load(Ordering::Acquire))
     }
+}
+
+/// The name of page-locked regions, by which the books know them.
+pub(crate) const PINNED: &str = "pinned buffer";
+
+fn tag(name: &'static str, phase: &PhaseCell) -> Tag {
+    Tag { name, phase: phase.get(), pinned: name == PINNED }
 }
 
 impl Drop for Region {

@@ -54,7 +54,7 @@ impl<Ph: Phase> Engine<Ph> {
     {
         let (spec, mut ground) = self.claim(line)?;
         let lot = ground.take();
-        let tag = Tag { name: "stream", phase: PhaseName::Planning };
+        let tag = Tag { name: "stream", phase: PhaseName::Planning, pinned: false };
         let queue = lot.region.device().open_queue(tag)?;
         let scratch = ScratchStack::new(lot.region, spec.scratch);
         self.core.scratch.retain(|stack| stack.strong_count() > 0);

@@ -145,9 +145,9 @@ impl<Ph: Phase> Engine<Ph> {
 }
 
 impl MemoryReport {
-    /// Acquisitions while serving that no plan paid for. Zero, or the engine is wrong.
+    /// Device acquisitions while serving that no plan paid for. Zero, or the engine is wrong.
     pub fn unplanned_acquisitions(&self) -> u64 {
-        self.device.acquisitions[2].saturating_sub(self.device.planned_commits)
+        self.device.acquisitions[2].saturating_sub(self.device.planned_commits + self.device.pinned_acquisitions)
     }
 }
 

@@ -209,6 +209,16 @@ pub enum LaunchError {
         /// What it was given.
         found: usize,
     },
+    /// A value that an operation read from device memory points outside of what it indexes.
+    #[error("{what} {found} of {limit}")]
+    Index {
+        /// What it names: a token, a row, a block.
+        what: &'static str,
+        /// How many there are.
+        limit: u64,
+        /// What was read.
+        found: u64,
+    },
     /// An operation cannot do what was asked of it.
     #[error("{what}: {why}")]
     Unsupported {

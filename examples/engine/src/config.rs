@@ -1,0 +1,99 @@
+//! What the operator asks for.
+
+use memtier::{
+    Bytes, Host, Limits, PlanRequest, Space, Tokens,
+    plan::{Config, KvDtype, Locks, Reprice},
+};
+
+use crate::{EngineError, arch::Arch, ops};
+
+/// Settings of an engine. `Default` serves four sequences of up to 2048 tokens on all cores.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Settings {
+    /// The most that plan and engine may take.
+    pub budget: Bytes,
+    /// Sequences served at once.
+    pub max_batch: usize,
+    /// Tokens of one sequence, prompt and answer.
+    pub max_seq_len: usize,
+    /// Tokens of one block: a multiple of 16.
+    pub block_tokens: usize,
+    /// Prompt tokens of one forward pass.
+    pub prefill_chunk: usize,
+    /// Threads of the CPU operations.
+    pub threads: usize,
+    /// Settings that a refusal must not suggest to change.
+    pub locks: Locks,
+}
+
+/// Longer contexts than this no model that is known was trained on.
+const MOST_TOKENS: usize = 1 << 24;
+
+impl Default for Settings {
+    fn default() -> Self {
+        Settings {
+            budget: Bytes::gib(2),
+            max_batch: 4,
+            max_seq_len: 2048,
+            block_tokens: 16,
+            prefill_chunk: 512,
+            threads: std::thread::available_parallelism().map_or(1, usize::from),
+            locks: Locks::default(),
+        }
+    }
+}
+
+fn setting(name: &'static str, value: impl ToString, remedy: impl Into<String>) -> EngineError {
+    EngineError::Setting { name, value: value.to_string(), remedy: remedy.into() }
+}
+
+impl Settings {
+    /// Refuses what no engine can be built with.
+    ///
+    /// # Errors
+    /// [`EngineError::Setting`] names the setting, its value and what to use.
+    pub fn check(&self) -> Result<(), EngineError> {
+        let within = |name, value: usize, most: usize| match value {
+            0 => Err(setting(name, value, "use at least 1")),
+            value if value > most => Err(setting(name, value, format!("use at most {most}"))),
+            _ => Ok(()),
+        };
+        within("max-batch", self.max_batch, ops::MAX_ROWS)?;
+        within("max-seq-len", self.max_seq_len, MOST_TOKENS)?;
+        within("prefill-chunk", self.prefill_chunk, MOST_TOKENS)?;
+        within("threads", self.threads, 1024)?;
+        within("block-tokens", self.block_tokens, 1 << 16)?;
+        if !self.block_tokens.is_multiple_of(16) {
+            return Err(setting("block-tokens", self.block_tokens, "use a multiple of 16"));
+        }
+        if self.budget.is_zero() {
+            return Err(setting("budget", self.budget, "give the engine some memory, 512MiB for example"));
+        }
+        Ok(())
+    }
+
+    /// The same for the planner.
+    pub fn config(&self, arch: &Arch) -> Config {
+        Config {
+            max_batch: self.max_batch as u64,
+            max_seq_len: Tokens::new(self.max_seq_len as u64),
+            block_tokens: Tokens::new(self.block_tokens as u64),
+            prefill_chunk: Tokens::new(self.prefill_chunk as u64),
+            kv_dtype: KvDtype::F16,
+            kv_dtypes: &[KvDtype::F16],
+            weight_caches: false,
+            layers: memtier::Layers::new(arch.layers.len() as u64),
+            ..Config::default()
+        }
+    }
+
+    /// The plan that is asked for. Layers stay on one device: they are no lever here.
+    pub fn request<'a>(&self, arch: &Arch, reprice: Reprice<'a>) -> PlanRequest<'a> {
+        PlanRequest {
+            limits: Limits::new(Host::NAME, self.budget),
+            config: self.config(arch),
+            locks: Locks { gpu_layers: true, ..self.locks },
+            reprice: Some(reprice),
+        }
+    }
+}

@@ -1,0 +1,136 @@
+//! What can go wrong, one line each: the value and the remedy.
+
+use std::path::PathBuf;
+
+use engine_kernels::KernelError;
+use memtier::{
+    AcquireBlocksError, AdvanceError, CarveError, DrainError, LaunchError, PlanError, QueueError, RecordError, ReplayError,
+    RowError, SizeError, StagingError, StepError,
+};
+use memtier_model::{DescribeError, GgufError, MetadataError};
+
+use crate::{model::Model, tokenizer::TokenizerError};
+
+/// Everything that loading and serving a model can fail with.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum EngineError {
+    /// The model file.
+    #[error("{}: {source}", path.display())]
+    File {
+        /// Which file.
+        path: PathBuf,
+        /// What is wrong with it.
+        #[source]
+        source: GgufError,
+    },
+    /// The model file could not be mapped.
+    #[error("{}: cannot map the file: {source}", path.display())]
+    Map {
+        /// Which file.
+        path: PathBuf,
+        /// What the system says.
+        #[source]
+        source: std::io::Error,
+    },
+    /// The model is not one that this engine can describe.
+    #[error(transparent)]
+    Describe(#[from] DescribeError),
+    /// A key of the model file.
+    #[error(transparent)]
+    Metadata(#[from] MetadataError),
+    /// The tokenizer.
+    #[error(transparent)]
+    Tokenizer(#[from] TokenizerError),
+    /// The model wants something that this engine does not do.
+    #[error("this engine does not serve {what}: {why}")]
+    Unsupported {
+        /// What the model wants.
+        what: String,
+        /// Why it is refused, and what to use instead.
+        why: &'static str,
+    },
+    /// A setting is out of range.
+    #[error("{name} is {value}: {remedy}")]
+    Setting {
+        /// The setting.
+        name: &'static str,
+        /// Its value.
+        value: String,
+        /// What to use.
+        remedy: String,
+    },
+    /// The plan was refused.
+    #[error(transparent)]
+    Plan(#[from] PlanError),
+    /// A size formula.
+    #[error(transparent)]
+    Size(#[from] SizeError),
+    /// Carving.
+    #[error(transparent)]
+    Carve(#[from] CarveError),
+    /// A staging buffer.
+    #[error(transparent)]
+    Staging(#[from] StagingError),
+    /// A step.
+    #[error(transparent)]
+    Step(#[from] StepError),
+    /// A launch.
+    #[error(transparent)]
+    Launch(#[from] LaunchError),
+    /// A capture.
+    #[error(transparent)]
+    Record(#[from] RecordError),
+    /// A replay.
+    #[error(transparent)]
+    Replay(#[from] ReplayError),
+    /// The device.
+    #[error(transparent)]
+    Device(#[from] QueueError),
+    /// A page table.
+    #[error(transparent)]
+    Row(#[from] RowError),
+    /// Progress of a request.
+    #[error(transparent)]
+    Advance(#[from] AdvanceError),
+    /// The pool is full: a capacity error, try again when a request has ended.
+    #[error(transparent)]
+    Capacity(#[from] AcquireBlocksError),
+    /// A kernel outside of a launch.
+    #[error(transparent)]
+    Kernel(#[from] KernelError),
+    /// A prompt does not fit.
+    #[error("the prompt has {tokens} tokens and a sequence holds {most}: shorten it, or raise --max-seq-len (the model was trained on {trained})")]
+    PromptTooLong {
+        /// Its length.
+        tokens: usize,
+        /// `max_seq_len`.
+        most: usize,
+        /// The model's own context length.
+        trained: u32,
+    },
+    /// A prompt has no tokens.
+    #[error("the prompt is empty: give at least one character")]
+    EmptyPrompt,
+    /// All rows of the batch are taken.
+    #[error("all {rows} sequences of the batch are taken: wait for one to end, or raise --max-batch")]
+    BatchFull {
+        /// `max_batch`.
+        rows: usize,
+    },
+    /// There is no such sequence.
+    #[error("there is no sequence {row}: it has ended, or was never admitted")]
+    NoSequence {
+        /// What was asked for.
+        row: usize,
+    },
+    /// Requests still run.
+    #[error("{0}")]
+    Busy(String),
+}
+
+impl From<DrainError<Model>> for EngineError {
+    fn from(error: DrainError<Model>) -> Self {
+        EngineError::Busy(error.to_string())
+    }
+}

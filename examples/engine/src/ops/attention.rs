@@ -1,0 +1,129 @@
+//! Paged attention: reads block ids from the page table, keys and values from the slab.
+
+use engine_kernels::{self as kernels, AttentionParams, HOLE, KvCache, KvCell, KvSequence, KvShape, Query};
+use half::slice::HalfFloatSliceExt;
+use memtier::{
+    BlockId, Fits, Host, Input, Is, LaunchError, Place, PoolKind, Recorder, SameElement, Slab, SlabMut, StableSpanMut,
+    TableSlice, f16, input, output, table,
+};
+
+use super::{Cpu, launch};
+
+/// Tokens handled by one kernel call: their queries are listed on the stack.
+const TILE: usize = 512;
+/// Sequences in one pass: their tables are listed on the stack.
+pub const MAX_ROWS: usize = 256;
+
+/// Where a layer's keys and values lie, and how it attends.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub struct KvLayer {
+    /// Heads, their dimension, and tokens of a block.
+    pub shape: KvShape,
+    /// Where the layer begins in a block, in elements. Blocks hold all layers of their pool.
+    pub base: usize,
+    /// Query heads, scale, window and softcap.
+    pub params: AttentionParams,
+}
+
+fn same_pool(slab: u64, table: TableSlice<'_>) -> Result<(), LaunchError> {
+    // A graph that was recorded before the first row was set knows no pool yet.
+    if table.shape.pool == slab || table.shape.pool == 0 {
+        return Ok(());
+    }
+    Err(LaunchError::Unsupported { what: "page table", why: "its ids belong to another pool than the slab" })
+}
+
+/// Writes the keys and values of some tokens into the blocks that their sequences' rows name. `k` and `v` are tokens x
+/// `kv_heads` x `head_dim`; `rows` and `positions` say where each token belongs.
+#[allow(clippy::too_many_arguments, reason = "the slab, the table, and four rows of inputs")]
+pub fn kv_write<K: PoolKind<Element = f16>, P: Place<Space: Is<Host>>>(
+    on: &Recorder<P>,
+    cpu: &Cpu,
+    slab: &mut SlabMut<'_, K, impl Fits<P>>,
+    ids: impl Input<BlockId<K>, P>,
+    rows: impl Input<u32, P>,
+    positions: impl Input<u32, P>,
+    [k, v]: [impl Input<f32, P>; 2],
+    layer: KvLayer,
+) -> Result<(), LaunchError> {
+    let cpu = cpu.clone();
+    let args = (
+        slab,
+        table::<K, _, _>(ids),
+        input::<u32, _, _>(rows),
+        input::<u32, _, _>(positions),
+        input::<f32, _, _>(k),
+        input::<f32, _, _>(v),
+    );
+    on.host_op(args, move |(slab, table, rows, positions, k, v)| {
+        same_pool(slab.pool, table)?;
+        let KvLayer { shape, base, .. } = layer;
+        let width = shape.kv_heads * shape.head_dim;
+        let tiles = rows.chunks(TILE).zip(positions.chunks(TILE)).zip(k.chunks(TILE * width).zip(v.chunks(TILE * width)));
+        for ((rows, positions), (k, v)) in tiles {
+            let mut cells = [KvCell { block: HOLE, slot: 0 }; TILE];
+            for (cell, (row, position)) in cells.iter_mut().zip(rows.iter().zip(positions)) {
+                *cell = locate(table, *row, *position, shape.block_tokens)?;
+            }
+            let units = slab.units.reinterpret_cast_mut();
+            let cells = &cells[..rows.len()];
+            kernels::kv_write(&cpu.threads, cpu.isa, units, base, slab.block_units, shape, cells, k, v).map_err(launch)?;
+        }
+        Ok(())
+    })
+}
+
+fn locate(table: TableSlice<'_>, row: u32, position: u32, block_tokens: usize) -> Result<KvCell, LaunchError> {
+    let limit = table.shape.rows as u64;
+    let ids = table.row(row as usize).ok_or(LaunchError::Index { what: "row", limit, found: u64::from(row) })?;
+    let (block, slot) = (position as usize / block_tokens, position as usize % block_tokens);
+    let (limit, found) = (ids.len() as u64, block as u64);
+    let block = *ids.get(block).ok_or(LaunchError::Index { what: "block of the row", limit, found })?;
+    Ok(KvCell { block, slot: slot as u32 })
+}
+
+/// Attention of some tokens to their own sequences: `q` and `out` are tokens x heads x head_dim, `lengths` the tokens of
+/// every row.
+#[allow(clippy::too_many_arguments, reason = "the slab, the table, and four rows of inputs")]
+pub fn attend<K: PoolKind<Element = f16>, P: Place<Space: Is<Host>>>(
+    on: &Recorder<P>,
+    cpu: &Cpu,
+    out: &mut StableSpanMut<'_, impl SameElement<f32>, impl Fits<P>>,
+    slab: &Slab<'_, K, impl Fits<P>>,
+    ids: impl Input<BlockId<K>, P>,
+    [rows, positions, lengths]: [impl Input<u32, P>; 3],
+    q: impl Input<f32, P>,
+    layer: KvLayer,
+) -> Result<(), LaunchError> {
+    let cpu = cpu.clone();
+    let args = (
+        output::<f32, _, _>(out),
+        slab,
+        table::<K, _, _>(ids),
+        input::<u32, _, _>(rows),
+        input::<u32, _, _>(positions),
+        input::<u32, _, _>(lengths),
+        input::<f32, _, _>(q),
+    );
+    on.host_op(args, move |(out, slab, table, rows, positions, lengths, q)| {
+        same_pool(slab.pool, table)?;
+        let KvLayer { shape, base, params } = layer;
+        let cache = KvCache { slab: slab.units.reinterpret_cast(), base, stride: slab.block_units, shape };
+        let mut sequences = [KvSequence { blocks: &[], tokens: 0 }; MAX_ROWS];
+        for (row, (sequence, tokens)) in sequences.iter_mut().zip(lengths).enumerate() {
+            *sequence = KvSequence { blocks: table.row(row).unwrap_or_default(), tokens: *tokens };
+        }
+        let sequences = &sequences[..lengths.len().min(MAX_ROWS)];
+        let width = params.heads * shape.head_dim;
+        let tiles = rows.chunks(TILE).zip(positions.chunks(TILE)).zip(q.chunks(TILE * width));
+        for (((rows, positions), q), out) in tiles.zip(out.chunks_mut(TILE * width)) {
+            let mut queries = [Query { sequence: 0, position: 0 }; TILE];
+            for (query, (row, position)) in queries.iter_mut().zip(rows.iter().zip(positions)) {
+                *query = Query { sequence: *row, position: *position };
+            }
+            let queries = &queries[..rows.len()];
+            kernels::attend(&cpu.threads, cpu.isa, params, cache, sequences, queries, q, out).map_err(launch)?;
+        }
+        Ok(())
+    })
+}

@@ -1,0 +1,101 @@
+//! One request: its tokens, its blocks, and how its answer is sampled.
+
+use memtier::{Fence, GlobalKv, SwaKv, Ticket, Tokens, f16};
+
+use crate::EngineError;
+
+/// How tokens are chosen.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub struct Sampling {
+    /// 0 takes the likeliest token; larger values flatten the distribution.
+    pub temperature: f32,
+    /// Only the likeliest tokens that make up this share are candidates: above 0, at most 1.
+    pub top_p: f32,
+    /// Only this many of the likeliest tokens are candidates; 0 is 256, the most.
+    pub top_k: u32,
+    /// The start of the random numbers: equal seeds give equal answers.
+    pub seed: u64,
+}
+
+impl Sampling {
+    /// The likeliest token, always.
+    pub const GREEDY: Sampling = Sampling { temperature: 0.0, top_p: 1.0, top_k: 0, seed: 0 };
+
+    /// Refuses what cannot be sampled with.
+    ///
+    /// # Errors
+    /// [`EngineError::Setting`].
+    pub fn check(&self) -> Result<(), EngineError> {
+        let refuse = |name, value: f32, remedy: &str| {
+            Err(EngineError::Setting { name, value: value.to_string(), remedy: remedy.to_owned() })
+        };
+        if !self.temperature.is_finite() || self.temperature < 0.0 {
+            return refuse("temperature", self.temperature, "use 0 for greedy, or a positive number");
+        }
+        if !(self.top_p > 0.0 && self.top_p <= 1.0) {
+            return refuse("top-p", self.top_p, "use a number above 0, at most 1");
+        }
+        Ok(())
+    }
+}
+
+/// One request. Dropping it frees its blocks.
+pub(crate) struct Sequence {
+    pub(crate) kv: Ticket<GlobalKv<f16>>,
+    pub(crate) window: Option<Ticket<SwaKv<f16>>>,
+    /// Prompt and answer; the room for all of it is there from the start.
+    pub(crate) tokens: Vec<u32>,
+    /// Tokens whose keys and values are written.
+    pub(crate) done: usize,
+    /// Tokens of prompt and answer together at which it ends.
+    pub(crate) most: usize,
+    pub(crate) sampling: Sampling,
+    random: u64,
+}
+
+impl Sequence {
+    pub(crate) fn new(
+        kv: Ticket<GlobalKv<f16>>,
+        window: Option<Ticket<SwaKv<f16>>>,
+        prompt: &[u32],
+        most: usize,
+        sampling: Sampling,
+    ) -> Self {
+        let mut tokens = Vec::with_capacity(most);
+        tokens.extend_from_slice(prompt);
+        Sequence { kv, window, tokens, done: 0, most, sampling, random: sampling.seed }
+    }
+
+    /// Tokens that no pass has seen.
+    pub(crate) fn pending(&self) -> usize {
+        self.tokens.len() - self.done
+    }
+
+    /// 64 random bits (splitmix64, whose constants these are).
+    pub(crate) fn random(&mut self) -> u64 {
+        self.random = self.random.wrapping_add(0x9E37_79B9_7F4A_7C15);
+        let mut bits = self.random;
+        bits = (bits ^ (bits >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+        bits = (bits ^ (bits >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+        bits ^ (bits >> 31)
+    }
+
+    /// Makes room in the window for the next `count` tokens, and gives up the blocks that no later token sees.
+    pub(crate) fn slide(&mut self, window: usize, count: usize) -> Result<(), EngineError> {
+        let Some(ticket) = &mut self.window else { return Ok(()) };
+        ticket.evict_before(Tokens::new((self.done + 1).saturating_sub(window) as u64));
+        ticket.extend(Tokens::new(count as u64))?;
+        Ok(())
+    }
+
+    /// `count` tokens were written by the step behind `fence`.
+    pub(crate) fn advance(&mut self, count: usize, fence: &Fence) -> Result<(), EngineError> {
+        let count_tokens = Tokens::new(count as u64);
+        self.kv.advance(count_tokens, fence)?;
+        if let Some(window) = &mut self.window {
+            window.advance(count_tokens, fence)?;
+        }
+        self.done += count;
+        Ok(())
+    }
+}

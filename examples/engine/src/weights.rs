@@ -1,0 +1,176 @@
+//! The buffers of a transformer: what the engine annotates, and what memtier prices, carves and owns.
+
+use engine_kernels::{Format, packed_bytes};
+use memtier::{Bytes, Packed, PackedFormat, tier};
+
+/// How a weight matrix is stored: its GGUF format, packed into groups of sixteen rows for the CPU kernels.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct WeightFormat(pub Format);
+
+impl PackedFormat for WeightFormat {
+    fn bytes(&self, shape: &[usize]) -> Option<Bytes> {
+        let [rows, columns] = *shape else { return None };
+        packed_bytes(self.0, rows, columns).map(Bytes::new)
+    }
+}
+
+/// The sizes of one layer.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct LayerDims {
+    /// Elements of the residual stream.
+    pub hidden: usize,
+    /// Query heads times their dimension.
+    pub q_rows: usize,
+    /// Key/value heads times their dimension.
+    pub kv_rows: usize,
+    /// Elements between the feed-forward projections.
+    pub ffn: usize,
+    /// Elements of a head, for the norms of queries and keys; 1 where the model has none.
+    pub qk_norm: usize,
+    /// Elements of the norms after attention and feed-forward; 1 where the model has none.
+    pub post_norm: usize,
+    /// Formats of q, k, v, output, gate, up, down.
+    pub formats: [WeightFormat; 7],
+}
+
+/// The sizes of a model's weights.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct WeightDims {
+    /// Elements of the residual stream.
+    pub hidden: usize,
+    /// Tokens.
+    pub vocab: usize,
+    /// Format of the embedding.
+    pub embed: WeightFormat,
+    /// Format of the output head; `None` when it is the embedding.
+    pub head: Option<WeightFormat>,
+    /// Each layer's.
+    pub layers: Vec<LayerDims>,
+}
+
+impl WeightDims {
+    fn layer(&self, index: usize) -> LayerDims {
+        self.layers[index]
+    }
+
+    fn layer_count(&self) -> usize {
+        self.layers.len()
+    }
+
+    /// Rows of a head of its own; 1 where the head is the embedding.
+    fn head_rows(&self) -> usize {
+        self.head.map_or(1, |_| self.vocab)
+    }
+
+    fn head_format(&self) -> WeightFormat {
+        self.head.unwrap_or(WeightFormat(Format::F32))
+    }
+}
+
+/// One layer.
+#[tier(ModelResident, dims = LayerDims)]
+pub struct LayerWeights {
+    /// Norm before attention.
+    #[shape(hidden)]
+    pub attn_norm: f32,
+    /// Query projection.
+    #[shape(q_rows, hidden)]
+    #[format(formats[0])]
+    pub q: Packed<WeightFormat>,
+    /// Key projection.
+    #[shape(kv_rows, hidden)]
+    #[format(formats[1])]
+    pub k: Packed<WeightFormat>,
+    /// Value projection.
+    #[shape(kv_rows, hidden)]
+    #[format(formats[2])]
+    pub v: Packed<WeightFormat>,
+    /// Norm of each query head (Gemma 3).
+    #[shape(qk_norm)]
+    pub q_norm: f32,
+    /// Norm of each key head (Gemma 3).
+    #[shape(qk_norm)]
+    pub k_norm: f32,
+    /// Output projection of attention.
+    #[shape(hidden, q_rows)]
+    #[format(formats[3])]
+    pub o: Packed<WeightFormat>,
+    /// Norm after attention, before the residual (Gemma 3).
+    #[shape(post_norm)]
+    pub post_attn_norm: f32,
+    /// Norm before the feed-forward part.
+    #[shape(hidden)]
+    pub ffn_norm: f32,
+    /// Gate projection.
+    #[shape(ffn, hidden)]
+    #[format(formats[4])]
+    pub gate: Packed<WeightFormat>,
+    /// Up projection.
+    #[shape(ffn, hidden)]
+    #[format(formats[5])]
+    pub up: Packed<WeightFormat>,
+    /// Down projection.
+    #[shape(hidden, ffn)]
+    #[format(formats[6])]
+    pub down: Packed<WeightFormat>,
+    /// Norm after the feed-forward part, before the residual (Gemma 3).
+    #[shape(post_norm)]
+    pub post_ffn_norm: f32,
+}
+
+/// All weights of a model.
+#[tier(ModelResident, dims = WeightDims)]
+pub struct Weights {
+    /// Embedding, and output head where the two are tied.
+    #[shape(vocab, hidden)]
+    #[format(embed)]
+    pub embed: Packed<WeightFormat>,
+    /// Output head of its own (one row where it is the embedding).
+    #[shape(head_rows(), hidden)]
+    #[format(head_format())]
+    pub head: Packed<WeightFormat>,
+    /// Norm before the head.
+    #[shape(hidden)]
+    pub norm: f32,
+    /// The layers.
+    #[dims(layer(index))]
+    pub layers: [LayerWeights; layer_count()],
+}
+
+/// The sizes of the workspace.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct WorkDims {
+    /// Tokens of one forward pass, over all sequences.
+    pub tokens: usize,
+    /// Sequences.
+    pub rows: usize,
+}
+
+/// What every step reads: written before the launches, at addresses that never change.
+#[tier(EnginePersistent, dims = WorkDims)]
+pub struct Workspace {
+    /// The tokens of this pass.
+    #[shape(tokens)]
+    pub tokens: u32,
+    /// The sequence (page table row) of each token.
+    #[shape(tokens)]
+    pub rows: u32,
+    /// The position of each token in its sequence.
+    #[shape(tokens)]
+    pub positions: u32,
+    /// Tokens of each sequence, those of this pass included.
+    #[shape(rows)]
+    pub lengths: u32,
+    /// Which tokens of this pass want logits.
+    #[shape(rows)]
+    pub picks: u32,
+    /// How each of them is sampled: temperature, top-p.
+    #[shape(rows, 2)]
+    pub sampling: f32,
+    /// How each of them is sampled: top-k, and the state of its random numbers in two halves.
+    #[shape(rows, 3)]
+    pub random: u32,
+    /// The sampled tokens.
+    #[shape(rows)]
+    pub sampled: u32,
+}
