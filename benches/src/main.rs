@@ -5,6 +5,7 @@
 
 mod arena;
 mod mutex_pool;
+mod plan;
 mod pool;
 mod timing;
 
@@ -13,7 +14,15 @@ use timing::Bench;
 fn main() {
     let words: Vec<String> = std::env::args().skip(1).collect();
     let wanted = |bench: &Bench| words.is_empty() || words.iter().any(|word| bench.what.contains(word.as_str()));
-    let benches = [pool::one_block(), pool::many_blocks(), pool::shared_block(), arena::take(), arena::scratch()];
+    let benches = [
+        pool::one_block(),
+        pool::many_blocks(),
+        pool::shared_block(),
+        arena::take(),
+        arena::scratch(),
+        plan::accepted(),
+        plan::refused(),
+    ];
     for bench in benches.into_iter().filter(wanted) {
         for line in bench.run() {
             println!("{line}");
