@@ -47,20 +47,25 @@ unsafe fn halves(at: *const u8) -> __m256 {
     _mm256_cvtph_ps(unsafe { _mm_loadu_si128(at.cast()) })
 }
 
-/// Factors of eight rows, from row `first`, of block `block` of the record at `record`, whose head holds `d` and `m`.
+/// Factors of eight rows, from row `first`, of block `block` of the unit at `unit`; `d` and `m` are the head of a K format's.
 ///
 /// # Safety
 ///
-/// A whole record of the format's kind is readable at `record`, `block` is one of its blocks, and `first` is 0 or 8.
+/// The unit's scales are readable at `unit`, `block` is one of its blocks, and `first` is 0 or 8.
 #[inline]
 #[target_feature(enable = "avx2,f16c")]
-unsafe fn factors<S: Spec>(d: __m256, m: __m256, record: *const u8, block: usize, first: usize) -> Factors {
-    if matches!(S::SCALES, ScaleKind::Half | ScaleKind::HalfMin) {
-        return Factors { scale: [d; 2], min: [m; 2] };
+unsafe fn factors<S: Spec>(d: __m256, m: __m256, unit: *const u8, block: usize, first: usize) -> Factors {
+    if !S::SCALES.has_bytes() {
+        // SAFETY: a unit without byte scales has sixteen f16 for each block, or is one block with minimums.
+        unsafe {
+            let scale = halves(unit.add(32 * block + 2 * first));
+            let min = if S::SCALES.has_min() { halves(unit.add(32 + 2 * first)) } else { m };
+            return Factors { scale: [scale; 2], min: [min; 2] };
+        }
     }
-    // SAFETY: each block has two lots of 16 bytes after the record's head.
+    // SAFETY: each block has two lots of 16 bytes after the head.
     let (a, b) = unsafe {
-        let pair = record.add(S::SCALES.head_bytes() + 32 * block + first);
+        let pair = unit.add(S::SCALES.head_bytes() + 32 * block + first);
         (_mm_loadl_epi64(pair.cast()), _mm_loadl_epi64(pair.add(16).cast()))
     };
     let unsigned = |bytes| _mm256_cvtepi32_ps(_mm256_cvtepu8_epi32(bytes));
@@ -136,13 +141,12 @@ unsafe fn word(at: *const u8) -> __m256i {
 #[target_feature(enable = "avx2,fma,f16c")]
 fn tile<S: Spec, const M: usize>(tile: &Tile<'_>, out: &mut TileOut) {
     let blocks = tile.cols / 32;
-    let records = blocks / S::SCALES.blocks();
-    tile.check(M, records * S::SCALES.record_bytes(), blocks * S::LINES_BYTES, blocks * RECORD_BYTES);
-    // SAFETY: `check` made sure that the planes hold the group and that each of the `M` activation rows, `x_stride`
-    // apart, holds `blocks` records.
+    tile.check(M, S::read_bytes(blocks), blocks * RECORD_BYTES);
+    // SAFETY: `check` made sure that the group holds all blocks and the scales of their units, and that each of the `M`
+    // activation rows, `x_stride` apart, holds a record for each block.
     unsafe {
-        half_tile::<S, M>(tile, records, 0, out);
-        half_tile::<S, M>(tile, records, 8, out);
+        half_tile::<S, M>(tile, 0, out);
+        half_tile::<S, M>(tile, 8, out);
     }
 }
 
@@ -150,24 +154,29 @@ fn tile<S: Spec, const M: usize>(tile: &Tile<'_>, out: &mut TileOut) {
 ///
 /// # Safety
 ///
-/// The planes hold `records` records and their blocks of lines; each of the `M` activation rows holds as many blocks.
+/// The group holds all blocks and the scales of their units; each of the `M` activation rows, `x_stride` apart, holds a
+/// record for each block.
 #[inline]
 #[target_feature(enable = "avx2,fma,f16c")]
-unsafe fn half_tile<S: Spec, const M: usize>(tile: &Tile<'_>, records: usize, first: usize, out: &mut TileOut) {
+unsafe fn half_tile<S: Spec, const M: usize>(tile: &Tile<'_>, first: usize, out: &mut TileOut) {
     let mut acc = [_mm256_setzero_ps(); M];
     // A bias is subtracted through the sums of the activations, except where `products` has done it.
     let by_sums = S::CENTRED && S::LOW != 8;
     let run = quads_in_16_bits(S::LOW + S::HIGH);
-    let (mut record, mut x) = (tile.scales.as_ptr(), tile.x.as_ptr());
-    let mut lines = tile.quants.as_ptr().wrapping_add(4 * first);
-    for _ in 0..records {
-        // SAFETY: the caller's promise; `record`, `lines` and `x` advance by one at a time, and only reads within the
+    let (mut unit, mut x) = (tile.weights.as_ptr(), tile.x.as_ptr());
+    let mut left = tile.cols / 32;
+    while left > 0 {
+        // A constant for K formats, whose rows are whole units.
+        let blocks = if S::SCALES.has_bytes() { S::BLOCKS } else { left.min(S::BLOCKS) };
+        left -= blocks;
+        // SAFETY: the caller's promise; `unit`, `lines` and `x` advance by one of each at a time, and only reads within the
         // current one follow.
         unsafe {
-            let d = halves(record.add(2 * first));
-            let m = if S::SCALES.has_min() { halves(record.add(32 + 2 * first)) } else { _mm256_setzero_ps() };
-            for block in 0..S::SCALES.blocks() {
-                let factors = factors::<S>(d, m, record, block, first);
+            let d = halves(unit.add(2 * first));
+            let m = if S::SCALES.has_min() { halves(unit.add(32 + 2 * first)) } else { _mm256_setzero_ps() };
+            let mut lines = unit.add(S::SCALES.bytes() + 4 * first);
+            for block in 0..blocks {
+                let factors = factors::<S>(d, m, unit, block, first);
                 let row = |index: usize| x.add(index * tile.x_stride);
                 for part in 0..S::PARTS {
                     let mut dot = [_mm256_setzero_si256(); M];
@@ -220,7 +229,7 @@ unsafe fn half_tile<S: Spec, const M: usize>(tile: &Tile<'_>, records: usize, fi
                 lines = lines.add(S::LINES_BYTES);
                 x = x.add(RECORD_BYTES);
             }
-            record = record.add(S::SCALES.record_bytes());
+            unit = lines.sub(4 * first);
         }
     }
     for index in 0..M {
@@ -244,14 +253,14 @@ const BF16: u8 = 2;
 #[target_feature(enable = "avx2,fma,f16c")]
 fn float<const KIND: u8, const M: usize>(tile: &Tile<'_>, out: &mut TileOut) {
     let element = if KIND == F32 { 4 } else { 2 };
-    tile.check(M, 0, tile.cols * element * 16, tile.cols * 4);
+    tile.check(M, tile.cols * element * 16, tile.cols * 4);
 
     let mut acc = [[_mm256_setzero_ps(); 2]; M];
     for col in 0..tile.cols {
         // SAFETY: `check` made sure that the elements hold `cols` columns of sixteen and that each of the `M` activation
         // rows, `x_stride` apart, holds `cols` f32.
         unsafe {
-            let at = tile.quants.as_ptr().add(col * element * 16);
+            let at = tile.weights.as_ptr().add(col * element * 16);
             let eight = |half: usize| {
                 let at = at.add(8 * element * half);
                 match KIND {

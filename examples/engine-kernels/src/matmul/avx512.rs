@@ -36,20 +36,25 @@ unsafe fn halves(at: *const u8) -> __m512 {
     _mm512_cvtph_ps(unsafe { _mm256_loadu_si256(at.cast()) })
 }
 
-/// Factors of block `block` of the record at `record`, whose head holds `d` and `m`.
+/// Factors of block `block` of the unit at `unit`; `d` and `m` are the head of a K format's.
 ///
 /// # Safety
 ///
-/// A whole record of the format's kind is readable at `record`, and `block` is one of its blocks.
+/// The unit's scales are readable at `unit`, and `block` is one of its blocks.
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512vl")]
-unsafe fn factors<S: Spec>(d: __m512, m: __m512, record: *const u8, block: usize) -> Factors {
-    if matches!(S::SCALES, ScaleKind::Half | ScaleKind::HalfMin) {
-        return Factors { scale: [d; 2], min: [m; 2] };
+unsafe fn factors<S: Spec>(d: __m512, m: __m512, unit: *const u8, block: usize) -> Factors {
+    if !S::SCALES.has_bytes() {
+        // SAFETY: a unit without byte scales has sixteen f16 for each block, or is one block with minimums.
+        unsafe {
+            let scale = halves(unit.add(32 * block));
+            let min = if S::SCALES.has_min() { halves(unit.add(32)) } else { m };
+            return Factors { scale: [scale; 2], min: [min; 2] };
+        }
     }
-    // SAFETY: each block has two lots of 16 bytes after the record's head.
+    // SAFETY: each block has two lots of 16 bytes after the head.
     let (a, b) = unsafe {
-        let pair = record.add(S::SCALES.head_bytes() + 32 * block);
+        let pair = unit.add(S::SCALES.head_bytes() + 32 * block);
         (_mm_loadu_si128(pair.cast()), _mm_loadu_si128(pair.add(16).cast()))
     };
     let unsigned = |bytes| _mm512_cvtepi32_ps(_mm512_cvtepu8_epi32(bytes));
@@ -113,21 +118,24 @@ unsafe fn word(at: *const u8) -> __m512i {
 
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni,avx2,fma,f16c")]
 fn tile<S: Spec, const M: usize>(tile: &Tile<'_>, out: &mut TileOut) {
-    let blocks = tile.cols / 32;
-    let records = blocks / S::SCALES.blocks();
-    tile.check(M, records * S::SCALES.record_bytes(), blocks * S::LINES_BYTES, blocks * RECORD_BYTES);
+    let mut left = tile.cols / 32;
+    tile.check(M, S::read_bytes(left), left * RECORD_BYTES);
 
     let mut acc = [_mm512_setzero_ps(); M];
-    let (mut record, mut lines, mut x) = (tile.scales.as_ptr(), tile.quants.as_ptr(), tile.x.as_ptr());
-    for _ in 0..records {
-        // SAFETY: `check` made sure that the planes hold `records` records and `blocks` blocks of lines and that each of
-        // the `M` activation rows, `x_stride` apart, holds `blocks` activation records. `record`, `lines` and `x` advance
-        // by one of each at a time, and only reads within the current one follow.
+    let (mut unit, mut x) = (tile.weights.as_ptr(), tile.x.as_ptr());
+    while left > 0 {
+        // A constant for K formats, whose rows are whole units.
+        let blocks = if S::SCALES.has_bytes() { S::BLOCKS } else { left.min(S::BLOCKS) };
+        left -= blocks;
+        // SAFETY: `check` made sure that the group holds all blocks and the scales of their units, and that each of the
+        // `M` activation rows, `x_stride` apart, holds a record for each block. `unit`, `lines` and `x` advance by one of
+        // each at a time, and only reads within the current one follow.
         unsafe {
-            let d = halves(record);
-            let m = if S::SCALES.has_min() { halves(record.add(32)) } else { _mm512_setzero_ps() };
-            for block in 0..S::SCALES.blocks() {
-                let factors = factors::<S>(d, m, record, block);
+            let d = halves(unit);
+            let m = if S::SCALES.has_min() { halves(unit.add(32)) } else { _mm512_setzero_ps() };
+            let mut lines = unit.add(S::SCALES.bytes());
+            for block in 0..blocks {
+                let factors = factors::<S>(d, m, unit, block);
                 let row = |index: usize| x.add(index * tile.x_stride);
                 for part in 0..S::PARTS {
                     let mut dot = [_mm512_setzero_si512(); M];
@@ -171,7 +179,7 @@ fn tile<S: Spec, const M: usize>(tile: &Tile<'_>, out: &mut TileOut) {
                 lines = lines.add(S::LINES_BYTES);
                 x = x.add(RECORD_BYTES);
             }
-            record = record.add(S::SCALES.record_bytes());
+            unit = lines;
         }
     }
     for index in 0..M {
@@ -209,14 +217,14 @@ const BF16: u8 = 2;
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni,avx2,fma,f16c")]
 fn float<const KIND: u8, const M: usize>(tile: &Tile<'_>, out: &mut TileOut) {
     let element = if KIND == F32 { 4 } else { 2 };
-    tile.check(M, 0, tile.cols * element * 16, tile.cols * 4);
+    tile.check(M, tile.cols * element * 16, tile.cols * 4);
 
     let mut acc = [_mm512_setzero_ps(); M];
     for col in 0..tile.cols {
         // SAFETY: `check` made sure that the elements hold `cols` columns of sixteen and that each of the `M` activation
         // rows, `x_stride` apart, holds `cols` f32.
         unsafe {
-            let at = tile.quants.as_ptr().add(col * element * 16);
+            let at = tile.weights.as_ptr().add(col * element * 16);
             let weights = match KIND {
                 F32 => _mm512_loadu_ps(at.cast()),
                 F16 => halves(at),

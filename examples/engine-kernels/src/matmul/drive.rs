@@ -3,7 +3,7 @@
 use super::tile::{MAX_TILE_ROWS, Tile, TileFn, TileOut, tiles};
 use crate::isa::Isa;
 use crate::ops::{Activation, gate_lanes};
-use crate::packed::{GROUP_ROWS, Layout, Packed, groups};
+use crate::packed::{GROUP_ROWS, Packed, groups};
 use crate::threads::{Pieces, Shares, Threads};
 
 /// Matrices of one region.
@@ -129,8 +129,7 @@ fn run_piece(isa: Isa, job: &Job<'_>, cut: Cut, piece: usize, x: Rows<'_>) {
 /// One group against `count` activation rows from `row`.
 fn run_tile(isa: Isa, job: &Job<'_>, group: usize, row: usize, count: usize, x: Rows<'_>) {
     let x = Tile {
-        scales: &[],
-        quants: &[],
+        weights: &[],
         cols: job.weights.cols(),
         x: &x.bytes[row * x.stride..][..count * x.stride],
         x_stride: x.stride,
@@ -161,8 +160,6 @@ fn run_tile(isa: Isa, job: &Job<'_>, group: usize, row: usize, count: usize, x: 
 }
 
 fn multiply(tiles: &[TileFn], weights: &Packed<'_>, group: usize, count: usize, x: Tile<'_>, out: &mut TileOut) {
-    let plane = Layout::of(weights.format()).scale_plane_bytes(weights.cols()).unwrap_or(0);
-    let (scales, quants) = weights.group(group).split_at(plane);
     // SAFETY: the table was made for an `Isa`, which exists only where its features were detected.
-    unsafe { tiles[count - 1](&Tile { scales, quants, ..x }, out) }
+    unsafe { tiles[count - 1](&Tile { weights: weights.group(group), ..x }, out) }
 }

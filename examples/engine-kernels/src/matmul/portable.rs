@@ -36,10 +36,10 @@ fn half_at(bytes: &[u8], index: usize) -> f32 {
 }
 
 /// Scale and minimum of one part of a block for one row.
-fn factors<S: Spec>(record: &[u8], block: usize, part: usize, row: usize) -> (f32, f32) {
-    let d = half_at(record, row);
-    let m = if S::SCALES.has_min() { half_at(record, GROUP_ROWS + row) } else { 0.0 };
-    let byte = |lot: usize| record[S::SCALES.head_bytes() + 32 * block + GROUP_ROWS * lot + row];
+fn factors<S: Spec>(scales: &[u8], block: usize, part: usize, row: usize) -> (f32, f32) {
+    let d = half_at(scales, if S::SCALES.has_bytes() { row } else { GROUP_ROWS * block + row });
+    let m = if S::SCALES.has_min() { half_at(scales, GROUP_ROWS + row) } else { 0.0 };
+    let byte = |lot: usize| scales[S::SCALES.head_bytes() + 32 * block + GROUP_ROWS * lot + row];
     match S::SCALES {
         ScaleKind::Half | ScaleKind::HalfMin => (d, m),
         ScaleKind::Bytes32Min => (d * f32::from(byte(0)), m * f32::from(byte(1))),
@@ -68,22 +68,20 @@ fn quad<S: Spec>(lines: &[u8], k: usize, row: usize) -> u32 {
 
 fn tile<S: Spec>(tile: &Tile<'_>, out: &mut TileOut) {
     let mut acc = [0f32; GROUP_ROWS];
-    let records = tile.scales.chunks_exact(S::SCALES.record_bytes());
-    let lines = tile.quants.chunks_exact(S::LINES_BYTES * S::SCALES.blocks());
-    let x = tile.x.chunks_exact(RECORD_BYTES * S::SCALES.blocks());
-    // The scale plane may end in padding: the activations count the records.
-    for ((x, record), lines) in x.zip(records).zip(lines) {
+    let units = tile.weights.chunks(S::UNIT_BYTES);
+    for (x, unit) in tile.x.chunks(RECORD_BYTES * S::BLOCKS).zip(units) {
+        let (scales, lines) = unit.split_at(S::SCALES.bytes());
         let blocks = x.chunks_exact(RECORD_BYTES).zip(lines.chunks_exact(S::LINES_BYTES));
         for (block, (x, lines)) in blocks.enumerate() {
             for part in 0..S::PARTS {
-                tile_part::<S>(record, lines, x, block, part, &mut acc);
+                tile_part::<S>(scales, lines, x, block, part, &mut acc);
             }
         }
     }
     out[0] = acc;
 }
 
-fn tile_part<S: Spec>(record: &[u8], lines: &[u8], x: &[u8], block: usize, part: usize, acc: &mut [f32; GROUP_ROWS]) {
+fn tile_part<S: Spec>(scales: &[u8], lines: &[u8], x: &[u8], block: usize, part: usize, acc: &mut [f32; GROUP_ROWS]) {
     let negated = [i32_at(x, NEGATED_SUMS_AT), i32_at(x, NEGATED_SUMS_AT + 4)];
     let scale = f32_at(x, SCALE_AT);
     let (negated, scaled_sum) = match S::PARTS {
@@ -99,7 +97,7 @@ fn tile_part<S: Spec>(record: &[u8], lines: &[u8], x: &[u8], block: usize, part:
                 dot = dot.wrapping_add(i32::from(*weight) * i32::from(*x as i8));
             }
         }
-        let (weight_scale, min) = factors::<S>(record, block, part, row);
+        let (weight_scale, min) = factors::<S>(scales, block, part, row);
         *acc = (dot as f32).mul_add(weight_scale * scale, *acc);
         if S::SCALES.has_min() {
             let min = if S::ADDS_MIN { min } else { -min };
@@ -111,7 +109,7 @@ fn tile_part<S: Spec>(record: &[u8], lines: &[u8], x: &[u8], block: usize, part:
 fn float<const KIND: u8>(tile: &Tile<'_>, out: &mut TileOut) {
     let element = if KIND == 0 { 4 } else { 2 };
     let mut acc = [0f32; GROUP_ROWS];
-    for (x, weights) in tile.x.chunks_exact(4).zip(tile.quants.chunks_exact(element * GROUP_ROWS)) {
+    for (x, weights) in tile.x.chunks_exact(4).zip(tile.weights.chunks_exact(element * GROUP_ROWS)) {
         let x = f32_at(x, 0);
         for (acc, raw) in acc.iter_mut().zip(weights.chunks_exact(element)) {
             let weight = match KIND {

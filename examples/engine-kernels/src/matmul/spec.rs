@@ -8,13 +8,17 @@ use crate::packed::{Layout, ScaleKind};
 pub(super) trait Spec {
     const FORMAT: Format;
 
-    /// Bits of a quant in the low part of the quant plane: 2, 4 or 8.
+    /// Bits of a quant in the low lines: 2, 4 or 8.
     const LOW: usize = parts(Self::FORMAT).0;
-    /// Bits in the high part: 0, 1 or 2.
+    /// Bits in the high lines: 0, 1 or 2.
     const HIGH: usize = parts(Self::FORMAT).1;
     const SCALES: ScaleKind = parts(Self::FORMAT).2;
-    /// Bytes of 32 columns in the quant plane.
+    /// Blocks of 32 columns in a unit, except perhaps the last.
+    const BLOCKS: usize = Self::SCALES.blocks();
+    /// Bytes of a block's quants.
     const LINES_BYTES: usize = 64 * (Self::LOW + Self::HIGH);
+    /// Bytes of a whole unit.
+    const UNIT_BYTES: usize = Self::SCALES.bytes() + Self::BLOCKS * Self::LINES_BYTES;
     /// Parts of a block of 32 columns that have a scale of their own: 1 or 2.
     const PARTS: usize = if matches!(Self::SCALES, ScaleKind::Bytes16 | ScaleKind::Nibbles16Min) { 2 } else { 1 };
     /// Whether quants are stored with a bias, and the bias's power of two.
@@ -22,6 +26,11 @@ pub(super) trait Spec {
     const BIAS_BITS: u32 = if Self::CENTRED { blocks::bias(Self::FORMAT).ilog2() } else { 0 };
     /// Whether minimums are added (legacy formats) or subtracted (K formats).
     const ADDS_MIN: bool = matches!(Self::SCALES, ScaleKind::HalfMin);
+
+    /// Bytes that a tile of `blocks` blocks reads of a group.
+    fn read_bytes(blocks: usize) -> usize {
+        blocks.div_ceil(Self::BLOCKS) * Self::SCALES.bytes() + blocks * Self::LINES_BYTES
+    }
 }
 
 const fn parts(format: Format) -> (usize, usize, ScaleKind) {

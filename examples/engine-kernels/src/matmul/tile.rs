@@ -28,10 +28,8 @@ pub(super) type TileOut = [[f32; GROUP_ROWS]; MAX_TILE_ROWS];
 /// A tile's inputs.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Tile<'a> {
-    /// The group's scale plane; empty for float formats.
-    pub(super) scales: &'a [u8],
-    /// The group's quant plane, or its elements.
-    pub(super) quants: &'a [u8],
+    /// The packed group.
+    pub(super) weights: &'a [u8],
     /// Columns.
     pub(super) cols: usize,
     /// The first activation row to the last one's end: quantised records, or f32.
@@ -41,10 +39,10 @@ pub(super) struct Tile<'a> {
 }
 
 impl Tile<'_> {
-    /// Checks that every access of a quantised tile function of `rows` rows is in bounds.
+    /// Checks that every access of a tile function of `rows` activation rows is in bounds.
     #[inline]
-    pub(super) fn check(&self, rows: usize, scale_bytes: usize, quant_bytes: usize, x_row_bytes: usize) {
-        assert!(self.scales.len() >= scale_bytes && self.quants.len() >= quant_bytes, "the planes hold the group");
+    pub(super) fn check(&self, rows: usize, group_bytes: usize, x_row_bytes: usize) {
+        assert!(self.weights.len() >= group_bytes, "the weights hold the group");
         assert!(
             rows > 0 && self.x_stride >= x_row_bytes && self.x.len() / rows >= x_row_bytes,
             "the activations hold the tile"

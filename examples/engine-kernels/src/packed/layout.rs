@@ -1,14 +1,16 @@
 //! Where everything lies in a packed group.
 //!
-//! Quantised formats: the scale plane, padded to 64 bytes, then the quant plane. "Sixteen" below means one value for
-//! each row of the group, in row order.
+//! A group of a quantised format is a sequence of units, each of some blocks of 32 columns: their scales, in multiples of
+//! 64 bytes, then their quants. So a matmul reads a matrix as one stream, and every line of it once. "Sixteen" below means
+//! one value for each row of the group, in row order.
 //!
-//! *Scale plane*, for each block of 32 columns: sixteen f16 scales, then sixteen f16 minimums if the format has them. For
-//! each 256 columns of a K format: sixteen f16 scales, sixteen f16 scales of minimums if the format has them, then for
-//! each of the 8 blocks of 32 columns 32 bytes: sixteen scales and sixteen minimums (Q4_K, Q5_K); sixteen scales of the
-//! first 16 columns and sixteen of the last (Q3_K, Q6_K; Q2_K keeps the minimum in the upper nibble).
+//! *Scales.* Q4_0, Q5_0, Q8_0: a unit has two blocks (the last one of a row may have one) and begins with sixteen f16
+//! scales for each. Q4_1, Q5_1: a unit is a block and begins with sixteen f16 scales and sixteen f16 minimums. K formats: a
+//! unit has eight blocks and begins with sixteen f16 scales, then sixteen f16 scales of minimums if the format has them,
+//! then 32 bytes for each block: sixteen scales and sixteen minimums (Q4_K, Q5_K), or sixteen scales of the first 16
+//! columns and sixteen of the last (Q3_K, Q6_K; Q2_K keeps the minimum in the upper nibble).
 //!
-//! *Quant plane*, for each block of 32 columns: 64-byte lines. A quad is 4 consecutive columns, one byte each; a line is
+//! *Quants*, for each block of 32 columns: 64-byte lines. A quad is 4 consecutive columns, one byte each; a line is
 //! 16 quads, one for each row. 8-bit formats store the 8 quads of a block as 8 lines. With 4 low bits there are 4 lines;
 //! line j holds quad j in the low nibbles and quad j + 4 in the high ones. With 2 low bits there are 2 lines; line j
 //! holds quads 4j to 4j + 3, lowest bits first. High bits follow: 1 bit is one line whose bit k belongs to quad k; 2 bits
@@ -19,7 +21,7 @@
 use super::GROUP_ROWS;
 use crate::format::Format;
 
-/// What the scale plane has for each block.
+/// What scales a unit has.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum ScaleKind {
     /// An f16 scale for 32 columns.
@@ -35,10 +37,11 @@ pub(crate) enum ScaleKind {
 }
 
 impl ScaleKind {
-    /// Blocks of 32 columns that share a record of the scale plane.
+    /// Blocks of 32 columns in a unit, except perhaps the last.
     pub(crate) const fn blocks(self) -> usize {
         match self {
-            ScaleKind::Half | ScaleKind::HalfMin => 1,
+            ScaleKind::Half => 2,
+            ScaleKind::HalfMin => 1,
             _ => 8,
         }
     }
@@ -48,16 +51,21 @@ impl ScaleKind {
         matches!(self, ScaleKind::HalfMin | ScaleKind::Bytes32Min | ScaleKind::Nibbles16Min)
     }
 
-    /// Bytes before a record's byte scales.
+    /// Whether scales are bytes with a factor for 256 columns.
+    pub(crate) const fn has_bytes(self) -> bool {
+        !matches!(self, ScaleKind::Half | ScaleKind::HalfMin)
+    }
+
+    /// Bytes before the byte scales.
     pub(crate) const fn head_bytes(self) -> usize {
         if self.has_min() { 4 * GROUP_ROWS } else { 2 * GROUP_ROWS }
     }
 
-    /// Bytes of a record.
-    pub(crate) const fn record_bytes(self) -> usize {
+    /// Bytes of a unit's scales.
+    pub(crate) const fn bytes(self) -> usize {
         match self {
-            ScaleKind::Half | ScaleKind::HalfMin => self.head_bytes(),
-            _ => self.head_bytes() + 8 * 2 * GROUP_ROWS,
+            ScaleKind::Half | ScaleKind::HalfMin => 64,
+            _ => (self.head_bytes() + 8 * 2 * GROUP_ROWS).next_multiple_of(64),
         }
     }
 }
@@ -90,27 +98,14 @@ impl Layout {
         Layout::Quant { low, high, scales }
     }
 
-    /// Bytes of the scale plane, its padding included, for `cols` columns that blocks divide.
-    pub(crate) const fn scale_plane_bytes(self, cols: usize) -> Option<usize> {
-        match self {
-            Layout::Float(_) => Some(0),
-            Layout::Quant { scales, .. } => {
-                let records = cols / 32 / scales.blocks();
-                match records.checked_mul(scales.record_bytes()) {
-                    Some(bytes) => bytes.checked_next_multiple_of(64),
-                    None => None,
-                }
-            }
-        }
-    }
-
-    /// Bytes of a group, or `None` on overflow.
+    /// Bytes of a group of rows of `cols` columns that blocks divide, or `None` on overflow.
     pub(crate) const fn group_bytes(self, cols: usize) -> Option<usize> {
         let bytes = match self {
             Layout::Float(element) => cols.checked_mul(element * GROUP_ROWS),
-            Layout::Quant { low, high, .. } => {
-                let quants = (cols / 32).checked_mul(64 * (low + high));
-                match (quants, self.scale_plane_bytes(cols)) {
+            Layout::Quant { low, high, scales } => {
+                let blocks = cols / 32;
+                let quants = blocks.checked_mul(64 * (low + high));
+                match (quants, blocks.div_ceil(scales.blocks()).checked_mul(scales.bytes())) {
                     (Some(quants), Some(scales)) => quants.checked_add(scales),
                     _ => None,
                 }

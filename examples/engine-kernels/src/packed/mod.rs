@@ -1,7 +1,7 @@
 //! Weight matrices in the form that the matmuls read.
 //!
-//! Sixteen rows make a group, so that a 512-bit register holds one 32-bit lane for each row. A group is contiguous: first
-//! the scales of all its blocks, then the quants of all its blocks. Nothing is lost: a packed row dequantises to the same
+//! Sixteen rows make a group, so that a 512-bit register holds one 32-bit lane for each row. A group is contiguous and read
+//! from one end to the other. Nothing is lost: a packed row dequantises to the same
 //! values as the raw row, and the size is that of the file plus a few percent (unpacked 6-bit scales, padding to 16 rows
 //! and 64 bytes).
 

@@ -44,7 +44,7 @@ pub fn pack_groups(
     expect("raw bytes to pack", product("raw bytes", range_rows, row_bytes)?, src.len())?;
     expect("packed bytes", product("packed bytes", range.len(), group_bytes)?, dst.len())?;
     for (src, dst) in src.chunks(GROUP_ROWS * row_bytes).zip(dst.chunks_exact_mut(group_bytes)) {
-        pack_group(format, cols, row_bytes, src, dst);
+        pack_group(format, row_bytes, src, dst);
     }
     Ok(())
 }
@@ -74,18 +74,17 @@ pub fn pack_parallel(
             let src = &src[..src.len().min(GROUP_ROWS * row_bytes)];
             // SAFETY: each group is taken once, and groups do not overlap.
             let dst = unsafe { shares.part(group * group_bytes, group_bytes) };
-            pack_group(format, cols, row_bytes, src, dst);
+            pack_group(format, row_bytes, src, dst);
         }
     });
     Ok(())
 }
 
 /// Packs up to 16 raw rows into one group.
-fn pack_group(format: Format, cols: usize, row_bytes: usize, src: &[u8], dst: &mut [u8]) {
+fn pack_group(format: Format, row_bytes: usize, src: &[u8], dst: &mut [u8]) {
     // Whatever no row writes is padding: zero scales make padded rows zero.
     dst.fill(0);
-    let layout = Layout::of(format);
-    match layout {
+    match Layout::of(format) {
         Layout::Float(element) => {
             for (row, raw) in src.chunks_exact(row_bytes).enumerate() {
                 for (raw, dst) in raw.chunks_exact(element).zip(dst.chunks_exact_mut(element * GROUP_ROWS)) {
@@ -94,19 +93,20 @@ fn pack_group(format: Format, cols: usize, row_bytes: usize, src: &[u8], dst: &m
             }
         }
         Layout::Quant { low, high, scales } => {
-            let plane = layout.scale_plane_bytes(cols).expect("the group's size was computed from it");
-            let (scale_plane, quant_plane) = dst.split_at_mut(plane);
+            let line_bytes = 64 * (low + high);
             let mut block = Block::new();
             for (row, raw) in src.chunks_exact(row_bytes).enumerate() {
-                let raw_blocks = raw.chunks_exact(format.block_bytes());
-                let records = scale_plane.chunks_exact_mut(scales.record_bytes());
-                let lines = quant_plane.chunks_exact_mut(64 * (low + high) * scales.blocks());
-                for ((raw, record), lines) in raw_blocks.zip(records).zip(lines) {
-                    block.read(format, raw);
-                    write_scales(&block, scales, row, record);
-                    let quants = block.quants.chunks_exact(32);
-                    for (quants, lines) in quants.zip(lines.chunks_exact_mut(64 * (low + high))) {
-                        write_quants(quants, low, high, row, lines);
+                let units = dst.chunks_mut(scales.bytes() + scales.blocks() * line_bytes);
+                for (raw, unit) in raw.chunks(raw_unit_bytes(format)).zip(units) {
+                    let (scale_bytes, lines) = unit.split_at_mut(scales.bytes());
+                    let mut lines = lines.chunks_exact_mut(line_bytes);
+                    for (index, raw) in raw.chunks_exact(format.block_bytes()).enumerate() {
+                        block.read(format, raw);
+                        write_scales(&block, scales, index, row, scale_bytes);
+                        let quants = block.quants[..format.block_elements()].chunks_exact(32);
+                        for (quants, lines) in quants.zip(&mut lines) {
+                            write_quants(quants, low, high, row, lines);
+                        }
                     }
                 }
             }
@@ -114,13 +114,28 @@ fn pack_group(format: Format, cols: usize, row_bytes: usize, src: &[u8], dst: &m
     }
 }
 
-fn write_scales(block: &Block, kind: ScaleKind, row: usize, record: &mut [u8]) {
-    let (head, bytes) = record.split_at_mut(kind.head_bytes());
-    head[2 * row..][..2].copy_from_slice(&block.d.to_le_bytes());
+/// Raw bytes of a row that make up one unit.
+fn raw_unit_bytes(format: Format) -> usize {
+    match Layout::of(format) {
+        Layout::Quant { scales: ScaleKind::Half, .. } => 2 * format.block_bytes(),
+        _ => format.block_bytes(),
+    }
+}
+
+/// Writes the scales of the unit's raw block `index`.
+fn write_scales(block: &Block, kind: ScaleKind, index: usize, row: usize, unit: &mut [u8]) {
+    unit[2 * (GROUP_ROWS * index + row)..][..2].copy_from_slice(&block.d.to_le_bytes());
+    if !kind.has_bytes() {
+        if kind.has_min() {
+            unit[2 * (GROUP_ROWS + row)..][..2].copy_from_slice(&block.m.to_le_bytes());
+        }
+        return;
+    }
+    let (head, bytes) = unit.split_at_mut(kind.head_bytes());
     if kind.has_min() {
         head[2 * (GROUP_ROWS + row)..][..2].copy_from_slice(&block.m.to_le_bytes());
     }
-    for (index, pair) in bytes.chunks_exact_mut(2 * GROUP_ROWS).enumerate() {
+    for (index, pair) in bytes.chunks_exact_mut(2 * GROUP_ROWS).take(8).enumerate() {
         let (first, second) = (2 * index, 2 * index + 1);
         (pair[row], pair[GROUP_ROWS + row]) = match kind {
             ScaleKind::Half | ScaleKind::HalfMin => unreachable!("these have no byte scales"),

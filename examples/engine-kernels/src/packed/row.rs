@@ -20,8 +20,7 @@ pub fn dequantize_row(weights: &Packed<'_>, row: usize, out: &mut [f32]) -> Resu
     let group = weights.group(row / GROUP_ROWS);
     let row = row % GROUP_ROWS;
     let format = weights.format();
-    let layout = Layout::of(format);
-    match layout {
+    match Layout::of(format) {
         Layout::Float(element) => {
             for (out, elements) in out.iter_mut().zip(group.chunks_exact(element * GROUP_ROWS)) {
                 let raw = &elements[row * element..][..element];
@@ -33,31 +32,37 @@ pub fn dequantize_row(weights: &Packed<'_>, row: usize, out: &mut [f32]) -> Resu
             }
         }
         Layout::Quant { low, high, scales } => {
-            let plane = layout.scale_plane_bytes(weights.cols()).expect("the group's size was computed from it");
-            let (scale_plane, quant_plane) = group.split_at(plane);
+            let line_bytes = 64 * (low + high);
             let mut block = Block::new();
-            let records = scale_plane.chunks_exact(scales.record_bytes());
-            let lines = quant_plane.chunks_exact(64 * (low + high) * scales.blocks());
-            for ((out, record), lines) in out.chunks_exact_mut(format.block_elements()).zip(records).zip(lines) {
-                read_scales(&mut block, scales, row, record);
-                let quants = block.quants.chunks_exact_mut(32);
-                for (quants, lines) in quants.zip(lines.chunks_exact(64 * (low + high))) {
-                    read_quants(quants, low, high, row, lines);
+            let units = group.chunks(scales.bytes() + scales.blocks() * line_bytes);
+            for (out, unit) in out.chunks_mut(32 * scales.blocks()).zip(units) {
+                let (scale_bytes, lines) = unit.split_at(scales.bytes());
+                let mut lines = lines.chunks_exact(line_bytes);
+                for (index, out) in out.chunks_exact_mut(format.block_elements()).enumerate() {
+                    read_scales(&mut block, scales, index, row, scale_bytes);
+                    let quants = block.quants[..format.block_elements()].chunks_exact_mut(32);
+                    for (quants, lines) in quants.zip(&mut lines) {
+                        read_quants(quants, low, high, row, lines);
+                    }
+                    block.values(format, out);
                 }
-                block.values(format, out);
             }
         }
     }
     Ok(())
 }
 
-fn read_scales(block: &mut Block, kind: ScaleKind, row: usize, record: &[u8]) {
-    let half = |at: usize| u16::from_le_bytes([record[2 * at], record[2 * at + 1]]);
-    block.d = half(row);
+/// Reads the scales of the unit's raw block `index`.
+fn read_scales(block: &mut Block, kind: ScaleKind, index: usize, row: usize, unit: &[u8]) {
+    let half = |at: usize| u16::from_le_bytes([unit[2 * at], unit[2 * at + 1]]);
+    block.d = half(GROUP_ROWS * index + row);
     if kind.has_min() {
         block.m = half(GROUP_ROWS + row);
     }
-    for (index, pair) in record[kind.head_bytes()..].chunks_exact(2 * GROUP_ROWS).enumerate() {
+    if !kind.has_bytes() {
+        return;
+    }
+    for (index, pair) in unit[kind.head_bytes()..].chunks_exact(2 * GROUP_ROWS).take(8).enumerate() {
         let (a, b) = (pair[row], pair[GROUP_ROWS + row]);
         let (first, second) = (2 * index, 2 * index + 1);
         match kind {
