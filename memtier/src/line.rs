@@ -90,6 +90,11 @@ pub struct Ground {
 }
 
 impl Ground {
+    #[cfg(test)]
+    pub(crate) fn of(lots: Vec<Lot>) -> Self {
+        Ground { lots: lots.into_iter() }
+    }
+
     /// The next lot. A claim has one for each demand of its price.
     pub(crate) fn take(&mut self) -> Lot {
         self.lots.next().expect("a claimed line has a lot for each of its demands")

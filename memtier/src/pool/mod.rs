@@ -14,6 +14,9 @@ mod table;
 mod ticket;
 mod view;
 
+#[cfg(test)]
+mod tests;
+
 pub use block::BlockRef;
 pub use kind::{GlobalKv, PoolKind, Shareable, SwaKv};
 pub use prefix::{Prefix, Written};
