@@ -5,15 +5,15 @@
 use std::any::Any;
 use std::cell::{Cell, UnsafeCell};
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 
 use crate::error::KernelError;
 
-/// Polls before a waiting thread goes to sleep: some tens of microseconds, longer than the serial stretch between two
-/// regions of a forward pass and short enough not to be felt when the engine idles.
-const SPIN_POLLS: u32 = 20_000;
+/// Polls before a waiting thread goes to sleep, about 200 microseconds: longer than the serial stretch between two regions
+/// of a forward pass, and short enough not to be felt when the engine idles.
+const SPIN_POLLS: u32 = 10_000;
 /// The same where there are more threads than cores: spinning would take the time from whoever has work.
 const SPIN_POLLS_OVERSUBSCRIBED: u32 = 50;
 /// More threads than any machine of today has cores; guards against a garbled configuration.
@@ -22,8 +22,8 @@ const MAX_THREADS: usize = 1024;
 /// The closure of a region.
 type Body = dyn Fn(usize, usize) + Sync;
 
-/// A fixed set of threads, the caller's included. [`Threads::run`] costs no heap allocation and about a microsecond
-/// while the workers still spin from the last region.
+/// A fixed set of threads, the caller's included. A region costs no heap allocation and well under a microsecond while
+/// the workers still spin from the last one.
 ///
 /// Dropping it joins the workers.
 #[derive(Debug)]
@@ -37,11 +37,11 @@ pub struct Threads {
 
 #[derive(Debug)]
 struct Shared {
-    /// Counts regions; a worker that sees it move has a job.
-    epoch: AtomicU32,
+    /// The region: see [`State`].
+    state: AtomicU64,
     job: Slot,
-    /// Workers still inside the region.
-    remaining: AtomicUsize,
+    /// Workers that have left the region.
+    left: AtomicU32,
     stop: AtomicBool,
     /// Workers that sleep or are about to.
     sleepers: AtomicUsize,
@@ -53,7 +53,32 @@ struct Shared {
     panic: Mutex<Option<Box<dyn Any + Send>>>,
 }
 
-/// Where a region's closure lies while `epoch` announces it.
+/// What `Shared::state` packs: which region it is, whether workers may still enter, and how many have.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct State(u64);
+
+impl State {
+    const OPEN: u64 = 1 << 31;
+
+    fn epoch(self) -> u32 {
+        (self.0 >> 32) as u32
+    }
+
+    fn is_open(self) -> bool {
+        self.0 & Self::OPEN != 0
+    }
+
+    fn entered(self) -> u32 {
+        self.0 as u32 & !(Self::OPEN as u32)
+    }
+
+    /// The next region, open and empty.
+    fn next(self) -> State {
+        State(u64::from(self.epoch().wrapping_add(1)) << 32 | Self::OPEN)
+    }
+}
+
+/// Where a region's closure lies while the region is open.
 struct Slot(UnsafeCell<Option<*const Body>>);
 
 impl std::fmt::Debug for Slot {
@@ -62,10 +87,10 @@ impl std::fmt::Debug for Slot {
     }
 }
 
-// SAFETY: the slot is written only by the one caller that holds the gate, while no worker is inside a region
-// (`remaining` is 0, read with acquire), and read only by workers after they saw `epoch` move (release/acquire). What it
-// points to is `Sync` and outlives the region, because `run` waits for `remaining` to reach 0 before it returns or
-// unwinds.
+// SAFETY: the slot is written only by the one caller that holds the gate, while the region is closed and every worker that
+// entered has left, and read only by workers that have entered (the compare-exchange that enters acquires what opening the
+// region released). What it points to is `Sync` and outlives the region, because a region's function closes it and waits
+// for all that entered before it returns or unwinds.
 unsafe impl Sync for Slot {}
 // SAFETY: as above.
 unsafe impl Send for Slot {}
@@ -90,9 +115,9 @@ impl Threads {
         let cores = std::thread::available_parallelism().map_or(1, |n| n.get());
         let spin = if count <= cores { SPIN_POLLS } else { SPIN_POLLS_OVERSUBSCRIBED };
         let shared = Arc::new(Shared {
-            epoch: AtomicU32::new(0),
+            state: AtomicU64::new(0),
             job: Slot(UnsafeCell::new(None)),
-            remaining: AtomicUsize::new(0),
+            left: AtomicU32::new(0),
             stop: AtomicBool::new(false),
             sleepers: AtomicUsize::new(0),
             caller_waits: AtomicBool::new(false),
@@ -130,17 +155,51 @@ impl Threads {
         if self.workers.is_empty() || INSIDE.get() {
             return body(0, 1);
         }
+        self.region(body, true);
+    }
+
+    /// Calls `body(piece)` once for each piece in `0..total`, on whichever threads come for it, and returns when all are
+    /// done. A thread that is slow to wake, because something else has its core, is not waited for.
+    ///
+    /// Callers on several threads take turns; from inside a region all pieces run on this thread.
+    ///
+    /// # Panics
+    ///
+    /// With the payload of the first panic of a body, after all threads have finished; the pool stays usable.
+    pub fn pieces(&self, total: usize, body: &(dyn Fn(usize) + Sync)) {
+        if total < 2 || self.workers.is_empty() || INSIDE.get() {
+            return (0..total).for_each(body);
+        }
+        let next = AtomicUsize::new(0);
+        self.region(
+            &|_, _| {
+                loop {
+                    let piece = next.fetch_add(1, Ordering::Relaxed);
+                    if piece >= total {
+                        break;
+                    }
+                    body(piece);
+                }
+            },
+            false,
+        );
+    }
+
+    /// Opens a region, takes part in it, and closes it: when all workers have entered, or as soon as this thread is done.
+    fn region(&self, body: &(dyn Fn(usize, usize) + Sync), everyone: bool) {
         // The gate guards no data: a panic that poisoned it left nothing half done.
         let gate = self.gate.lock().unwrap_or_else(PoisonError::into_inner);
         let shared = &*self.shared;
         let erased = std::ptr::from_ref(body);
-        // SAFETY: only the lifetime changes. No worker uses the pointer after `remaining` reached 0, and this function
-        // neither returns nor unwinds before that.
+        // SAFETY: only the lifetime changes. No worker uses the pointer after it has left the region, and this function
+        // neither returns nor unwinds before the region is closed and all that entered have left.
         let erased = unsafe { std::mem::transmute::<*const (dyn Fn(usize, usize) + Sync + '_), *const Body>(erased) };
-        // SAFETY: the gate is held and no worker is in a region, so nobody else accesses the slot.
+        // SAFETY: the gate is held, the last region is closed and everyone has left it: nobody else accesses the slot.
         unsafe { *shared.job.0.get() = Some(erased) };
-        shared.remaining.store(self.workers.len(), Ordering::Relaxed);
-        shared.epoch.fetch_add(1, Ordering::SeqCst);
+        shared.left.store(0, Ordering::Relaxed);
+        // Only the holder of the gate opens a region, and nobody enters a closed one: the state cannot move in between.
+        let state = State(shared.state.load(Ordering::Relaxed));
+        shared.state.store(state.next().0, Ordering::SeqCst);
         if shared.sleepers.load(Ordering::SeqCst) > 0 {
             drop(shared.guard());
             shared.wake.notify_all();
@@ -149,7 +208,15 @@ impl Threads {
         INSIDE.set(true);
         let mine = catch_unwind(AssertUnwindSafe(|| body(0, self.count())));
         INSIDE.set(false);
-        shared.wait_for_workers(self.spin);
+        let entered = if everyone {
+            self.workers.len() as u32
+        } else {
+            State(shared.state.fetch_and(!State::OPEN, Ordering::SeqCst)).entered()
+        };
+        shared.wait_for_workers(entered, self.spin);
+        if everyone {
+            shared.state.fetch_and(!State::OPEN, Ordering::SeqCst);
+        }
 
         let theirs = shared.panic.lock().unwrap_or_else(PoisonError::into_inner).take();
         drop(gate);
@@ -162,7 +229,9 @@ impl Threads {
 impl Drop for Threads {
     fn drop(&mut self) {
         self.shared.stop.store(true, Ordering::SeqCst);
-        self.shared.epoch.fetch_add(1, Ordering::SeqCst);
+        // A new region, closed from the start, to move those that wait for one.
+        let state = State(self.shared.state.load(Ordering::Relaxed)).next();
+        self.shared.state.store(state.0 & !State::OPEN, Ordering::SeqCst);
         drop(self.shared.guard());
         self.shared.wake.notify_all();
         for worker in self.workers.drain(..) {
@@ -181,39 +250,56 @@ impl Shared {
         INSIDE.set(true);
         let mut seen = 0;
         loop {
-            seen = self.wait_for_job(seen, spin);
+            seen = self.wait_for_region(seen, spin);
             if self.stop.load(Ordering::SeqCst) {
                 return;
             }
-            // SAFETY: `epoch` moved, so the caller has written the slot and will not touch it, nor let the closure die,
-            // before this worker has counted itself out of `remaining` below.
-            let body = unsafe { &*(*self.job.0.get()).expect("a region announces its closure first") };
+            if !self.enter(seen) {
+                continue;
+            }
+            // SAFETY: this worker has entered, so the caller has written the slot and will neither touch it nor let the
+            // closure die before this worker has counted itself into `left` below.
+            let body = unsafe { &*(*self.job.0.get()).expect("a region has a closure") };
             if let Err(payload) = catch_unwind(AssertUnwindSafe(|| body(index, count))) {
                 self.panic.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(payload);
             }
-            if self.remaining.fetch_sub(1, Ordering::SeqCst) == 1 && self.caller_waits.load(Ordering::SeqCst) {
+            self.left.fetch_add(1, Ordering::SeqCst);
+            if self.caller_waits.load(Ordering::SeqCst) {
                 drop(self.guard());
                 self.done.notify_one();
             }
         }
     }
 
-    /// Returns the epoch that follows `seen`. The region that it announces cannot end without this worker, so a worker
-    /// never misses one.
-    fn wait_for_job(&self, seen: u32, spin: u32) -> u32 {
+    /// Counts this worker into region `epoch`, unless it is closed or over.
+    fn enter(&self, epoch: u32) -> bool {
+        let mut state = State(self.state.load(Ordering::Acquire));
+        while state.epoch() == epoch && state.is_open() {
+            let entered = state.0 + 1;
+            match self.state.compare_exchange_weak(state.0, entered, Ordering::SeqCst, Ordering::Acquire) {
+                Ok(_) => return true,
+                Err(now) => state = State(now),
+            }
+        }
+        false
+    }
+
+    /// Returns the epoch of a region other than `seen`. A worker may miss regions that closed without it, never one that
+    /// waits for everyone.
+    fn wait_for_region(&self, seen: u32, spin: u32) -> u32 {
         for _ in 0..spin {
-            let epoch = self.epoch.load(Ordering::Acquire);
+            let epoch = State(self.state.load(Ordering::Acquire)).epoch();
             if epoch != seen {
                 return epoch;
             }
             std::hint::spin_loop();
         }
-        // Announce the sleep, then look again: the caller moves `epoch` first and looks for sleepers second, so one of
+        // Announce the sleep, then look again: the caller opens the region first and looks for sleepers second, so one of
         // the two sees the other (both sequentially consistent).
         let mut guard = self.guard();
         self.sleepers.fetch_add(1, Ordering::SeqCst);
         let epoch = loop {
-            let epoch = self.epoch.load(Ordering::SeqCst);
+            let epoch = State(self.state.load(Ordering::SeqCst)).epoch();
             if epoch != seen {
                 break epoch;
             }
@@ -223,39 +309,19 @@ impl Shared {
         epoch
     }
 
-    fn wait_for_workers(&self, spin: u32) {
+    fn wait_for_workers(&self, entered: u32, spin: u32) {
         for _ in 0..spin {
-            if self.remaining.load(Ordering::Acquire) == 0 {
+            if self.left.load(Ordering::Acquire) == entered {
                 return;
             }
             std::hint::spin_loop();
         }
         let mut guard = self.guard();
         self.caller_waits.store(true, Ordering::SeqCst);
-        while self.remaining.load(Ordering::SeqCst) != 0 {
+        while self.left.load(Ordering::SeqCst) != entered {
             guard = self.done.wait(guard).unwrap_or_else(PoisonError::into_inner);
         }
         self.caller_waits.store(false, Ordering::SeqCst);
-    }
-}
-
-/// Hands out `0..total` to the threads of a region in pieces, so that a thread that was held up gets fewer of them.
-/// Who computes a piece never changes its result.
-#[derive(Debug)]
-pub(crate) struct Pieces {
-    next: AtomicUsize,
-    total: usize,
-}
-
-impl Pieces {
-    pub(crate) fn new(total: usize) -> Pieces {
-        Pieces { next: AtomicUsize::new(0), total }
-    }
-
-    /// The next piece, or `None` when all are taken.
-    pub(crate) fn take(&self) -> Option<usize> {
-        let piece = self.next.fetch_add(1, Ordering::Relaxed);
-        (piece < self.total).then_some(piece)
     }
 }
 
@@ -271,12 +337,7 @@ pub(crate) fn spread(
     if !worthwhile || total <= grain || threads.count() == 1 {
         return body(0..total);
     }
-    let pieces = Pieces::new(total.div_ceil(grain));
-    threads.run(&|_, _| {
-        while let Some(piece) = pieces.take() {
-            body(piece * grain..((piece + 1) * grain).min(total));
-        }
-    });
+    threads.pieces(total.div_ceil(grain), &|piece| body(piece * grain..((piece + 1) * grain).min(total)));
 }
 
 /// A mutable slice that several threads of a region write disjoint parts of.
@@ -403,14 +464,51 @@ mod tests {
 
     #[test]
     fn pieces_are_handed_out_once() {
-        let threads = Threads::new(3).unwrap();
-        let taken: Vec<AtomicUsize> = (0..1000).map(|_| AtomicUsize::new(0)).collect();
-        let pieces = Pieces::new(taken.len());
-        threads.run(&|_, _| {
-            while let Some(piece) = pieces.take() {
-                taken[piece].fetch_add(1, Ordering::Relaxed);
+        for count in 1..5 {
+            let threads = Threads::new(count).unwrap();
+            for total in [0, 1, 2, 3, 1000] {
+                let taken: Vec<AtomicUsize> = (0..total).map(|_| AtomicUsize::new(0)).collect();
+                threads.pieces(total, &|piece| {
+                    taken[piece].fetch_add(1, Ordering::Relaxed);
+                });
+                assert!(taken.iter().all(|count| count.load(Ordering::Relaxed) == 1));
             }
+        }
+    }
+
+    #[test]
+    fn both_kinds_of_region_mix() {
+        let threads = Threads::new(4).unwrap();
+        let sum = AtomicUsize::new(0);
+        for round in 0..2000 {
+            if round % 3 == 0 {
+                threads.run(&|_, _| {
+                    sum.fetch_add(1, Ordering::Relaxed);
+                });
+            } else {
+                threads.pieces(4, &|_| {
+                    sum.fetch_add(1, Ordering::Relaxed);
+                });
+            }
+        }
+        assert_eq!(sum.into_inner(), 4 * 2000);
+    }
+
+    #[test]
+    fn a_panic_in_a_piece_reaches_the_caller() {
+        let threads = Threads::new(3).unwrap();
+        let caught = catch_unwind(AssertUnwindSafe(|| {
+            threads.pieces(100, &|piece| {
+                if piece == 57 {
+                    resume_unwind(Box::new("piece 57"));
+                }
+            });
+        }));
+        assert_eq!(*caught.unwrap_err().downcast::<&str>().unwrap(), "piece 57");
+        let count = AtomicUsize::new(0);
+        threads.pieces(100, &|_| {
+            count.fetch_add(1, Ordering::Relaxed);
         });
-        assert!(taken.iter().all(|count| count.load(Ordering::Relaxed) == 1));
+        assert_eq!(count.into_inner(), 100);
     }
 }

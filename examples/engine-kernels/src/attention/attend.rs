@@ -6,7 +6,7 @@ use super::kernel::MAX_LANES;
 use super::piece::{Piece, run_piece};
 use crate::error::{KernelError, expect, multiple, product};
 use crate::isa::Isa;
-use crate::threads::{Pieces, Shares, Threads};
+use crate::threads::{Shares, Threads};
 
 /// A sequence's part of the cache.
 #[derive(Debug, Clone, Copy)]
@@ -71,41 +71,33 @@ pub fn attend(
 
     let group = heads / shape.kv_heads;
     let cut = Cut::new(threads.count(), queries.len(), shape.kv_heads, group);
-    let pieces = Pieces::new(cut.pieces());
     let shares = Shares::new(out);
-    threads.run(&|_, _| {
-        while let Some(piece) = pieces.take() {
-            // Later rows see more positions: they go first, so that the threads end together.
-            let tile = cut.tiles - 1 - piece / cut.columns();
-            let (kv_head, part) = (piece % cut.columns() / cut.parts, piece % cut.columns() % cut.parts);
-            let first_row = tile * cut.rows;
-            let end_row = (first_row + cut.rows).min(queries.len());
-            let first_head = kv_head * group + part * cut.part_heads;
-            let end_head = (first_head + cut.part_heads).min((kv_head + 1) * group);
-            if first_head >= end_head {
-                continue;
-            }
-            let mut row = first_row;
-            while row < end_row {
-                // A run of rows of one sequence.
-                let sequence = queries[row].sequence;
-                let count = queries[row..end_row].iter().take_while(|query| query.sequence == sequence).count();
-                run_piece(
-                    isa,
-                    &Piece {
-                        params,
-                        cache,
-                        sequence: sequences[sequence as usize],
-                        kv_head,
-                        queries,
-                        rows: row..row + count,
-                        heads: first_head..end_head,
-                        q,
-                        out: shares,
-                    },
-                );
-                row += count;
-            }
+    threads.pieces(cut.pieces(), &|piece| {
+        // Later rows see more positions: they go first, so that the threads end together.
+        let tile = cut.tiles - 1 - piece / cut.columns();
+        let (kv_head, part) = (piece % cut.columns() / cut.parts, piece % cut.columns() % cut.parts);
+        let first_row = tile * cut.rows;
+        let end_row = (first_row + cut.rows).min(queries.len());
+        let first_head = kv_head * group + part * cut.part_heads;
+        let end_head = (first_head + cut.part_heads).min((kv_head + 1) * group);
+        let mut row = first_row;
+        while row < end_row && first_head < end_head {
+            // A run of rows of one sequence.
+            let index = queries[row].sequence;
+            let count = queries[row..end_row].iter().take_while(|query| query.sequence == index).count();
+            let piece = Piece {
+                params,
+                cache,
+                sequence: sequences[index as usize],
+                kv_head,
+                queries,
+                rows: row..row + count,
+                heads: first_head..end_head,
+                q,
+                out: shares,
+            };
+            run_piece(isa, &piece);
+            row += count;
         }
     });
     Ok(())

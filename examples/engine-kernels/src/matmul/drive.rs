@@ -4,7 +4,7 @@ use super::tile::{MAX_TILE_ROWS, Tile, TileFn, TileOut, tiles};
 use crate::isa::Isa;
 use crate::ops::{Activation, gate_lanes};
 use crate::packed::{GROUP_ROWS, Packed, groups};
-use crate::threads::{Pieces, Shares, Threads};
+use crate::threads::{Shares, Threads};
 
 /// Matrices of one region.
 pub(super) const MAX_JOBS: usize = 4;
@@ -97,16 +97,12 @@ pub(super) fn run(threads: &Threads, isa: Isa, x: Rows<'_>, jobs: &[Option<Job<'
         *cut = Cut::new(job, x, share.div_ceil(total_groups).max(1));
         total += cut.pieces;
     }
-    let pieces = Pieces::new(total);
-    threads.run(&|_, _| {
-        while let Some(mut piece) = pieces.take() {
-            for (cut, job) in cuts.iter().zip(jobs.iter().flatten()) {
-                if piece < cut.pieces {
-                    run_piece(isa, job, *cut, piece, x);
-                    break;
-                }
-                piece -= cut.pieces;
+    threads.pieces(total, &|mut piece| {
+        for (cut, job) in cuts.iter().zip(jobs.iter().flatten()) {
+            if piece < cut.pieces {
+                return run_piece(isa, job, *cut, piece, x);
             }
+            piece -= cut.pieces;
         }
     });
 }

@@ -6,7 +6,7 @@ use super::{GROUP_ROWS, Layout, ScaleKind, checked_group_bytes, groups};
 use crate::blocks::Block;
 use crate::error::{KernelError, expect, product};
 use crate::format::Format;
-use crate::threads::{Pieces, Shares, Threads};
+use crate::threads::{Shares, Threads};
 
 /// Packs a whole matrix: `src` is its raw rows, `dst` has [`packed_bytes`](super::packed_bytes).
 ///
@@ -66,16 +66,13 @@ pub fn pack_parallel(
     let row_bytes = format.checked_row_bytes(cols)?;
     expect("raw bytes to pack", product("raw bytes", rows, row_bytes)?, src.len())?;
     expect("packed bytes", product("packed bytes", groups(rows), group_bytes)?, dst.len())?;
-    let pieces = Pieces::new(groups(rows));
     let shares = Shares::new(dst);
-    threads.run(&|_, _| {
-        while let Some(group) = pieces.take() {
-            let src = &src[group * GROUP_ROWS * row_bytes..];
-            let src = &src[..src.len().min(GROUP_ROWS * row_bytes)];
-            // SAFETY: each group is taken once, and groups do not overlap.
-            let dst = unsafe { shares.part(group * group_bytes, group_bytes) };
-            pack_group(format, row_bytes, src, dst);
-        }
+    threads.pieces(groups(rows), &|group| {
+        let src = &src[group * GROUP_ROWS * row_bytes..];
+        let src = &src[..src.len().min(GROUP_ROWS * row_bytes)];
+        // SAFETY: each group is one piece, and groups do not overlap.
+        let dst = unsafe { shares.part(group * group_bytes, group_bytes) };
+        pack_group(format, row_bytes, src, dst);
     });
     Ok(())
 }
