@@ -4,6 +4,7 @@
 #[allow(unused_extern_crates, reason = "used by what the macros generate")]
 extern crate self as memtier;
 
+pub mod account;
 mod backend;
 mod bundle;
 mod element;
