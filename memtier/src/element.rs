@@ -12,6 +12,13 @@ use crate::{Bytes, sealed::Sealed};
 /// A field of `n` elements takes `n / PER` units of [`Repr`](Element::Repr): one element a unit for numbers, 32 or 256 for
 /// GGUF blocks, two for 4-bit pairs. The trait is closed: every bit pattern of `Repr` must be a value, since device memory
 /// starts out with whatever was there.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` is not an element type that device memory can hold",
+    label = "not an element",
+    note = "elements are `f32`, `f64`, `f16`, `bf16`, `F8E4M3`, `F8E5M2`, the integers of fixed size, pairs of 4-bit numbers (`I4x2`, \
+            `E2M1x2`), GGUF blocks (`Q4_K`, ..), and `Packed<..>` for a format that is known at run time",
+    note = "a nested `#[tier(..)]` storage takes no `#[shape(..)]`"
+)]
 pub trait Element: Sealed + Copy + Send + Sync + 'static {
     /// What is stored: plain data of a fixed size, any bit pattern of which is a value.
     type Repr: Copy + Send + Sync + 'static;

@@ -1,6 +1,6 @@
 //! Layouts: where each field of a storage lies. One checked function prices and carves, so the two cannot disagree.
 
-use std::{fmt, marker::PhantomData, sync::Arc};
+use std::{borrow::Borrow, fmt, marker::PhantomData, sync::Arc};
 
 use crate::{
     backend::Region,
@@ -189,11 +189,11 @@ impl<'w, T: Tier> Walk<'w, T> {
     }
 
     /// `[N; count]`, where `count` and the dimensions of each item are known at run time.
-    pub fn array<N: Storage>(
+    pub fn array<N: Storage, D: Borrow<N::Dims>>(
         &mut self,
         field: &'static str,
         count: usize,
-        mut dims: impl FnMut(usize) -> N::Dims,
+        mut dims: impl FnMut(usize) -> D,
     ) -> Result<Vec<N::Layout>, SizeError>
     where
         N::Tier: SameTier<T>,
@@ -202,7 +202,7 @@ impl<'w, T: Tier> Walk<'w, T> {
             return Err(SizeError::TooMany { field, count: count as u64, most: MAX_ITEMS as u64 });
         }
         (0..count)
-            .map(|index| self.inside(format_args!("{field}[{index}]."), |walk| N::lay_out(&dims(index), walk)))
+            .map(|index| self.inside(format_args!("{field}[{index}]."), |walk| N::lay_out(dims(index).borrow(), walk)))
             .collect()
     }
 
@@ -261,11 +261,8 @@ impl<'b, T: Tier> Base<'b, T> {
         Owned::new(self.region.clone(), self.addr + slot.offset, slot.len, slot.meta)
     }
 
-    /// The same memory, for a nested storage.
-    pub fn nested<N: Storage>(&self, layout: &N::Layout) -> N
-    where
-        N::Tier: SameTier<T>,
-    {
+    /// The same memory, for a nested storage. `Walk` has made sure that it is of the same tier.
+    pub fn nested<N: Storage>(&self, layout: &N::Layout) -> N {
         N::build(layout, &Base::new(self.region, self.addr))
     }
 }

@@ -7,6 +7,7 @@ extern crate self as memtier;
 pub mod account;
 mod backend;
 mod bundle;
+mod checked;
 mod element;
 mod engine;
 mod layout;
@@ -58,12 +59,21 @@ pub use storage::{NestedMut, NestedRef, SpaceOf, Storage};
 pub use tier::{EnginePersistent, ModelResident, OutlivesModel, SameTier, Tier};
 pub use units::{Blocks, Bytes, Layers, Overflow, Tokens};
 
+pub use memtier_macros::{graph_captured, tier};
+
 /// What generated code needs and nobody should write by hand.
 #[doc(hidden)]
 pub mod __private {
+    pub use core;
+    pub use std::vec::Vec;
+
+    pub use memtier_macros::{__MtBundle, __MtStorage};
+
     pub use crate::{
         bundle::{Bundle, Lines},
-        layout::{Base, SizeError, Slot, Walk},
+        checked::Math,
+        element::{Element, Plain},
+        layout::{Base, FieldInfo, SizeError, Slot, Walk},
         line::{CarveError, Carver, Check, Declarer, Line},
         owned::{Keep, Owned},
         part::{Declare, Gone, Part, Survives},
@@ -72,8 +82,9 @@ pub mod __private {
         pool::PoolGate,
         space::{Host, Space},
         span::{StableSpan, StableSpanMut},
-        storage::{Nested, NestedMut, NestedRef, SpaceOf, Storage},
+        storage::{InSpace, Nested, NestedMut, NestedRef, SpaceOf, Storage},
         tier::{EnginePersistent, ModelResident, Tier},
+        units::Bytes,
     };
 }
 

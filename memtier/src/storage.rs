@@ -4,6 +4,7 @@ use crate::{
     layout::{self, Base, FieldInfo, SizeError, Walk},
     owned::Keep,
     place::{Cx, Place},
+    space::Space,
     tier::Tier,
     units::Bytes,
 };
@@ -59,6 +60,18 @@ pub unsafe trait Storage: Sized + Send + Sync + 'static {
     }
 }
 
+/// A storage as it is written in a declaration, moved to the space of the storage around it.
+#[doc(hidden)]
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` is not a storage",
+    label = "neither an element with a `#[shape(..)]` nor a `#[tier(..)]` struct",
+    note = "give an array of elements its shape, `#[shape(rows, columns)]`; make a nested struct a storage with `#[tier(..)]`"
+)]
+pub trait InSpace<S: Space> {
+    /// It, there.
+    type At;
+}
+
 /// The space of a storage.
 pub type SpaceOf<T> = <<T as Storage>::Tier as Tier>::Space;
 
@@ -87,10 +100,7 @@ impl<N, P> Copy for NestedRef<'_, N, P> {}
 
 impl<N: Storage> Nested<N> {
     #[doc(hidden)]
-    pub fn build<T: Tier>(layouts: &[N::Layout], base: &Base<'_, T>) -> Self
-    where
-        N::Tier: crate::tier::SameTier<T>,
-    {
+    pub fn build<T: Tier>(layouts: &[N::Layout], base: &Base<'_, T>) -> Self {
         Nested(layouts.iter().map(|layout| base.nested(layout)).collect())
     }
 

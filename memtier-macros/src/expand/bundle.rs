@@ -1,0 +1,286 @@
+//! The structs beside a bundle (what it is declared from, its lines, its views, what a swap leaves) and its impls.
+
+use proc_macro2::{Ident, Span, TokenStream};
+use quote::quote;
+use syn::{Type, ext::IdentExt, parse_quote};
+
+use super::{Moved, Substitute, arguments, borrow, dims::local, docs, place, views::named, without_defaults};
+use crate::model::{Bundle, Head, Part};
+
+pub(crate) fn expand(model: &Bundle, broken: bool) -> TokenStream {
+    let structs = [owned_struct(model, Made::Spec), owned_struct(model, Made::Lines), owned_struct(model, Made::Kept)];
+    let views = [view_struct(model, Made::View), view_struct(model, Made::LoadView)];
+    let imp = implementation(model, broken);
+    quote! {
+        #(#structs)*
+        #(#views)*
+        const _: () = {
+            #imp
+        };
+    }
+}
+
+/// What is made from a bundle.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Made {
+    Spec,
+    Lines,
+    View,
+    LoadView,
+    Kept,
+}
+
+impl Made {
+    fn suffix(self) -> &'static str {
+        match self {
+            Made::Spec => "Spec",
+            Made::Lines => "Lines",
+            Made::View => "View",
+            Made::LoadView => "LoadView",
+            Made::Kept => "Kept",
+        }
+    }
+
+    fn doc(self, bundle: &Ident) -> String {
+        match self {
+            Made::Spec => format!("What [`{bundle}`] is declared from: the size of each part."),
+            Made::Lines => format!("[`{bundle}`] with a plan line in place of each part: carved once."),
+            Made::View => format!("What a step or a capture gets of [`{bundle}`]: one view of each part."),
+            Made::LoadView => format!("What a loader gets of [`{bundle}`]: one write view of each part."),
+            Made::Kept => format!("What a model swap leaves of [`{bundle}`]."),
+        }
+    }
+
+    fn of_part(self, part: &str) -> String {
+        match self {
+            Made::Spec => format!("The size of `{part}`."),
+            Made::Lines => format!("The plan line of `{part}`."),
+            Made::View | Made::LoadView => format!("The view of `{part}`."),
+            Made::Kept => format!("What is left of `{part}`."),
+        }
+    }
+}
+
+/// `..Spec`, `..Lines`, `..Kept`: generic as the bundle is.
+fn owned_struct(model: &Bundle, made: Made) -> TokenStream {
+    let Head { attrs, vis, ident, generics, .. } = &model.head;
+    let private = model.head.private();
+    let (params, clause) = (&generics.params, &generics.where_clause);
+    let name = named(ident, made.suffix());
+    let doc = made.doc(ident);
+    let fields = model.parts.iter().map(|Part { docs: own, vis, ident, ty, .. }| {
+        let docs = docs(own, "", &made.of_part(&ident.unraw().to_string()));
+        let ty = match made {
+            Made::Spec => quote!(<#ty as #private::Declare>::Spec),
+            Made::Lines => quote!(#private::Line<#ty>),
+            _ => quote!(<#ty as #private::Part>::Kept),
+        };
+        quote!(#docs #vis #ident: #ty)
+    });
+    let must_use = match made {
+        Made::Lines => quote!(#[must_use = "a declared bundle that is never carved is planned for nothing"]),
+        _ => TokenStream::new(),
+    };
+    quote! {
+        #(#attrs)*
+        #[doc = #doc]
+        #must_use
+        #[allow(dead_code)]
+        #vis struct #name<#params> #clause {
+            #(#fields,)*
+        }
+    }
+}
+
+/// Where views are: the generics of the bundle with the place in place of its space parameter.
+fn viewed(model: &Bundle) -> Moved {
+    let (private, place) = (model.head.private(), place());
+    let to: Type = parse_quote!(<#place as #private::Place>::Space);
+    Moved::new(&model.head.generics, model.space.as_ref(), &to)
+}
+
+/// The space of a bundle: that of its first part.
+fn space(model: &Bundle) -> TokenStream {
+    let private = model.head.private();
+    match (&model.space, model.parts.first()) {
+        (Some(space), _) => quote!(#space),
+        (None, Some(Part { ty, .. })) => quote!(<#ty as #private::Part>::Space),
+        (None, None) => quote!(#private::Host),
+    }
+}
+
+/// `..View`, `..LoadView`.
+fn view_struct(model: &Bundle, made: Made) -> TokenStream {
+    let Head { attrs, vis, ident, .. } = &model.head;
+    let (private, place, borrow) = (model.head.private(), place(), borrow());
+    let Moved { params, clause, .. } = viewed(model);
+    let (name, gat) = (named(ident, made.suffix()), Ident::new(made.suffix(), Span::call_site()));
+    let there: Type = parse_quote!(<#place as #private::Place>::Space);
+    let bound = match &model.space {
+        Some(_) => quote!(#private::Place),
+        None => {
+            let space = space(model);
+            quote!(#private::Place<Space = #space>)
+        }
+    };
+    let doc = made.doc(ident);
+    let fields = model.parts.iter().map(|Part { docs: own, vis, ident, ty, .. }| {
+        let docs = docs(own, "", &made.of_part(&ident.unraw().to_string()));
+        let ty = Substitute { from: model.space.as_ref(), to: &there }.in_type(ty);
+        quote!(#docs #vis #ident: <#ty as #private::Part>::#gat<#borrow, #place>)
+    });
+    quote! {
+        #(#attrs)*
+        #[doc = #doc]
+        #[allow(dead_code)]
+        #vis struct #name<#borrow, #(#params,)* #place: #bound> #clause {
+            #(#fields,)*
+        }
+    }
+}
+
+fn implementation(model: &Bundle, broken: bool) -> TokenStream {
+    let Head { ident, generics, .. } = &model.head;
+    let (private, space, place, borrow) = (model.head.private(), space(model), place(), borrow());
+    let (params, own, clause) = (without_defaults(generics), arguments(generics), &generics.where_clause);
+    let Moved { own: view_own, .. } = viewed(model);
+    let [spec, lines, view, load_view, kept] =
+        [Made::Spec, Made::Lines, Made::View, Made::LoadView, Made::Kept].map(|made| named(ident, made.suffix()));
+    let name = ident.unraw().to_string();
+    let at = quote!(#place: #private::Place<Space = #space>);
+    let Bodies { price, declare, carve, views, load_views, left, keep, gates, check } = Bodies::of(model, broken);
+    let [add, sizes, declarer, carved, carver, cx, collect, visit, checker] = [
+        "__mt_add",
+        "__mt_spec",
+        "__mt_declarer",
+        "__mt_lines",
+        "__mt_carver",
+        "__mt_cx",
+        "__mt_keep",
+        "__mt_visit",
+        "__mt_check",
+    ]
+    .map(|name| local(name, Span::call_site()));
+    quote! {
+        #[automatically_derived]
+        unsafe impl<#(#params,)*> #private::Bundle for #ident<#(#own,)*> #clause {
+            type Space = #space;
+            type Spec = #spec<#(#own,)*>;
+            type Lines = #lines<#(#own,)*>;
+            type View<#borrow, #at> = #view<#borrow, #(#view_own,)* #place>;
+            type LoadView<#borrow, #at> = #load_view<#borrow, #(#view_own,)* #place>;
+            type Kept = #kept<#(#own,)*>;
+            const NAME: &'static #private::core::primitive::str = #name;
+
+            fn price(
+                #sizes: &Self::Spec,
+                #add: &mut dyn #private::core::ops::FnMut(#private::Demand),
+            ) -> #private::core::result::Result<(), #private::SizeError> {
+                #price
+            }
+
+            fn declare(#sizes: Self::Spec, #declarer: &mut #private::Declarer<'_>) -> Self::Lines {
+                #declare
+            }
+
+            fn carve(#carved: Self::Lines, #carver: &mut #private::Carver<'_>) -> Self {
+                #carve
+            }
+
+            fn view<#at>(&mut self, #cx: &#private::Cx<#place>) -> Self::View<'_, #place> {
+                #views
+            }
+
+            fn load_view<#at>(&mut self, #cx: &#private::Cx<#place>) -> Self::LoadView<'_, #place> {
+                #load_views
+            }
+
+            fn kept(self) -> Self::Kept {
+                #left
+            }
+
+            fn keep(&self, #collect: &mut #private::Keep) {
+                #keep
+            }
+
+            fn gates(&self, #visit: &mut dyn #private::core::ops::FnMut(&dyn #private::PoolGate)) {
+                #gates
+            }
+        }
+
+        #[automatically_derived]
+        unsafe impl<#(#params,)*> #private::Lines for #lines<#(#own,)*> #clause {
+            type Bundle = #ident<#(#own,)*>;
+
+            fn check(
+                &self,
+                #checker: &mut #private::Check<'_>,
+            ) -> #private::core::result::Result<(), #private::CarveError> {
+                #check
+            }
+        }
+    }
+}
+
+/// The bodies of the traits' functions.
+struct Bodies {
+    price: TokenStream,
+    declare: TokenStream,
+    carve: TokenStream,
+    views: TokenStream,
+    load_views: TokenStream,
+    left: TokenStream,
+    keep: TokenStream,
+    gates: TokenStream,
+    check: TokenStream,
+}
+
+impl Bodies {
+    fn of(model: &Bundle, broken: bool) -> Self {
+        let private = model.head.private();
+        if broken {
+            let never = quote!(#private::core::unreachable!());
+            let [price, declare, carve, views, load_views, left, keep, gates, check] = [(); 9].map(|()| never.clone());
+            return Bodies { price, declare, carve, views, load_views, left, keep, gates, check };
+        }
+        let own = &model.head.ident;
+        let [spec, lines, view, load_view, kept] =
+            [Made::Spec, Made::Lines, Made::View, Made::LoadView, Made::Kept].map(|made| named(own, made.suffix()));
+        let [add, sizes, declarer, carved, carver, cx, collect, visit, checker] = [
+            "__mt_add",
+            "__mt_spec",
+            "__mt_declarer",
+            "__mt_lines",
+            "__mt_carver",
+            "__mt_cx",
+            "__mt_keep",
+            "__mt_visit",
+            "__mt_check",
+        ]
+        .map(|name| local(name, Span::call_site()));
+        _ = (&spec, &lines);
+        let literal = |name: &Ident, value: &dyn Fn(&Ident) -> TokenStream| {
+            let fields = model.parts.iter().map(|part| {
+                let (ident, value) = (&part.ident, value(&part.ident));
+                quote!(#ident: #value)
+            });
+            quote!(#name { #(#fields,)* })
+        };
+        let each = |value: &dyn Fn(&Part) -> TokenStream| -> TokenStream { model.parts.iter().map(value).collect() };
+        let ok = quote!(#private::core::result::Result::Ok(()));
+        let part = quote!(#private::Part);
+        let price = each(&|Part { ident, ty, .. }| quote!(<#ty as #private::Declare>::price(&#sizes.#ident, #add)?;));
+        let check = each(&|Part { ident, .. }| quote!(#checker.line(&self.#ident)?;));
+        Bodies {
+            price: quote!(#price #ok),
+            declare: literal(&lines, &|ident| quote!(#declarer.line(#sizes.#ident))),
+            carve: literal(own, &|ident| quote!(#carver.part(#carved.#ident))),
+            views: literal(&view, &|ident| quote!(#part::view(&mut self.#ident, #cx))),
+            load_views: literal(&load_view, &|ident| quote!(#part::load_view(&mut self.#ident, #cx))),
+            left: literal(&kept, &|ident| quote!(#part::kept(self.#ident))),
+            keep: each(&|Part { ident, .. }| quote!(#part::keep(&self.#ident, #collect);)),
+            gates: each(&|Part { ident, .. }| quote!(#part::gates(&self.#ident, #visit);)),
+            check: quote!(#check #ok),
+        }
+    }
+}

@@ -1,0 +1,459 @@
+//! The `Storage` impl: one checked function lays out, the others follow the slots.
+
+use proc_macro2::{Ident, Span, TokenStream};
+use quote::{ToTokens, quote, quote_spanned};
+use syn::{Expr, Type, ext::IdentExt, parse_quote, spanned::Spanned};
+
+use super::{
+    Moved, arguments, borrow,
+    dims::{Rewritten, Scope, local},
+    place,
+    views::{generics, in_space, named},
+    without_defaults,
+};
+use crate::model::{Field, Head, Kind, Space, Storage, const_params};
+
+pub(crate) fn expand(model: &Storage, broken: bool) -> TokenStream {
+    let layout = layout(model);
+    let storage = storage(model, broken);
+    let nesting = nesting(model);
+    let inherent = inherent(model);
+    quote! {
+        const _: () = {
+            #layout
+            #storage
+            #nesting
+            #inherent
+        };
+    }
+}
+
+impl Storage {
+    fn dims(&self) -> TokenStream {
+        self.dims.as_ref().map_or(quote!(()), ToTokens::to_token_stream)
+    }
+
+    fn tier(&self) -> TokenStream {
+        let (private, tier, space) = (self.head.private(), self.tier.ident(), self.space.ty());
+        quote!(#private::#tier<#space>)
+    }
+
+    /// The nested storage of this type, in our space.
+    fn nested(&self, ty: &Type) -> TokenStream {
+        in_space(self, ty, &self.space.ty())
+    }
+}
+
+fn layout(model: &Storage) -> TokenStream {
+    let Head { ident, generics, .. } = &model.head;
+    let private = model.head.private();
+    let (params, own, clause) = (without_defaults(generics), arguments(generics), &generics.where_clause);
+    let fields = model.fields.iter().map(|Field { ident, kind, attrs, .. }| {
+        let ty = match kind {
+            Kind::Element(ty) => quote!(#private::Slot<#ty>),
+            Kind::Nested(ty) => {
+                let ty = model.nested(ty);
+                quote!(<#ty as #private::Storage>::Layout)
+            }
+            Kind::Array(ty, _) => {
+                let ty = model.nested(ty);
+                quote!(#private::Vec<<#ty as #private::Storage>::Layout>)
+            }
+            Kind::Broken(_) | Kind::Half => quote!(()),
+        };
+        match attrs.when {
+            Some(_) => quote!(#ident: #private::core::option::Option<#ty>),
+            None => quote!(#ident: #ty),
+        }
+    });
+    quote! {
+        #[doc(hidden)]
+        pub struct __MtLayout<#(#params,)*> #clause {
+            #(#fields,)*
+            __mt_of: #private::core::marker::PhantomData<fn() -> #ident<#(#own,)*>>,
+        }
+    }
+}
+
+fn storage(model: &Storage, broken: bool) -> TokenStream {
+    let Head { ident, generics: of, .. } = &model.head;
+    let (private, tier, dims) = (model.head.private(), model.tier(), model.dims());
+    let (params, own, clause) = (without_defaults(of), arguments(of), &of.where_clause);
+    let (place, borrow, space, name) = (place(), borrow(), model.space.ty(), ident.unraw().to_string());
+    let [read, write] = ["Ref", "Mut"].map(|suffix| named(ident, suffix));
+    let Moved { own: view, .. } = generics(model);
+    let at = quote!(#place: #private::Place<Space = #space>);
+    let each = |body: &dyn Fn(&Field) -> TokenStream| -> Vec<TokenStream> { model.fields.iter().map(body).collect() };
+    let bodies = match broken {
+        true => Bodies::impossible(&private),
+        false => Bodies {
+            lay_out: lay_out(model),
+            build: literal(model, ident, each(&|field| build(model, field))),
+            has_shape_of: {
+                let same = each(&|field| same(&private, field));
+                quote!(true #(&& #same)*)
+            },
+            keep: each(&|field| keep(&private, field)).into_iter().collect(),
+            view: literal(model, &read, each(&|field| see(&private, field, "span", "view", "as_ref"))),
+            view_mut: literal(model, &write, each(&|field| see(&private, field, "span_mut", "view_mut", "as_mut"))),
+        },
+    };
+    let Bodies { lay_out, build, has_shape_of, keep, view: views, view_mut: views_mut } = bodies;
+    let [__mt_dims, __mt_walk, __mt_layout, __mt_base, __mt_keep, __mt_cx] =
+        ["__mt_dims", "__mt_walk", "__mt_layout", "__mt_base", "__mt_keep", "__mt_cx"]
+            .map(|name| local(name, Span::call_site()));
+    quote! {
+        #[automatically_derived]
+        unsafe impl<#(#params,)*> #private::Storage for #ident<#(#own,)*> #clause {
+            type Tier = #tier;
+            type Dims = #dims;
+            type Layout = __MtLayout<#(#own,)*>;
+            type Ref<#borrow, #at> = #read<#borrow, #(#view,)* #place>;
+            type Mut<#borrow, #at> = #write<#borrow, #(#view,)* #place>;
+            const NAME: &'static #private::core::primitive::str = #name;
+
+            fn lay_out(
+                #__mt_dims: &#dims,
+                #__mt_walk: &mut #private::Walk<'_, #tier>,
+            ) -> #private::core::result::Result<Self::Layout, #private::SizeError> {
+                let _ = (#__mt_dims, &#__mt_walk);
+                #lay_out
+            }
+
+            fn build(#__mt_layout: &Self::Layout, #__mt_base: &#private::Base<'_, #tier>) -> Self {
+                let _ = (#__mt_layout, #__mt_base);
+                #build
+            }
+
+            fn has_shape_of(&self, #__mt_layout: &Self::Layout) -> #private::core::primitive::bool {
+                let _ = #__mt_layout;
+                #has_shape_of
+            }
+
+            fn keep(&self, #__mt_keep: &mut #private::Keep) {
+                let _ = &#__mt_keep;
+                #keep
+            }
+
+            fn view<#at>(&self, #__mt_cx: &#private::Cx<#place>) -> Self::Ref<'_, #place> {
+                let _ = #__mt_cx;
+                #views
+            }
+
+            fn view_mut<#at>(&mut self, #__mt_cx: &#private::Cx<#place>) -> Self::Mut<'_, #place> {
+                let _ = #__mt_cx;
+                #views_mut
+            }
+        }
+    }
+}
+
+/// The bodies of the trait's functions.
+struct Bodies {
+    lay_out: TokenStream,
+    build: TokenStream,
+    has_shape_of: TokenStream,
+    keep: TokenStream,
+    view: TokenStream,
+    view_mut: TokenStream,
+}
+
+impl Bodies {
+    /// For a declaration that was reported: it type-checks, so that the report stays alone.
+    fn impossible(private: &TokenStream) -> Self {
+        let never = quote!(#private::core::unreachable!());
+        let [lay_out, build, has_shape_of, keep, view, view_mut] = [(); 6].map(|()| never.clone());
+        Bodies { lay_out, build, has_shape_of, keep, view, view_mut }
+    }
+}
+
+fn literal(model: &Storage, name: &Ident, values: Vec<TokenStream>) -> TokenStream {
+    let fields = model.fields.iter().map(|field| &field.ident);
+    quote!(#name { #(#fields: #values,)* })
+}
+
+// ----------------------------------------------------------------------------------------------------- lay_out
+
+fn lay_out(model: &Storage) -> TokenStream {
+    let private = model.head.private();
+    let consts = const_params(&model.head.generics);
+    let fields = model.fields.iter().map(|field| {
+        let ident = &field.ident;
+        let laid_out = Laying { model, field, private: &private, consts: &consts }.field();
+        quote!(#ident: #laid_out)
+    });
+    quote! {
+        #private::core::result::Result::Ok(__MtLayout {
+            #(#fields,)*
+            __mt_of: #private::core::marker::PhantomData,
+        })
+    }
+}
+
+/// One field being laid out.
+struct Laying<'l> {
+    model: &'l Storage,
+    field: &'l Field,
+    private: &'l TokenStream,
+    consts: &'l [Ident],
+}
+
+impl Laying<'_> {
+    fn field(&self) -> TokenStream {
+        let slot = match &self.field.kind {
+            Kind::Element(ty) => self.element(ty),
+            Kind::Nested(ty) => self.nested(ty),
+            Kind::Array(ty, len) => self.array(ty, len),
+            Kind::Broken(_) | Kind::Half => quote!(()),
+        };
+        let Some(when) = &self.field.attrs.when else { return slot };
+        let Laying { private, .. } = self;
+        let when = self.rewrite(when, false);
+        let condition = self.checked(&[&when], quote!(#when));
+        quote_spanned! {self.field.ident.span()=>
+            if #condition {
+                #private::core::option::Option::Some(#slot)
+            } else {
+                #private::core::option::Option::None
+            }
+        }
+    }
+
+    fn rewrite(&self, expr: &Expr, indexed: bool) -> Rewritten {
+        Scope { consts: self.consts, indexed }.rewrite(expr)
+    }
+
+    /// `body`, after arithmetic that was checked.
+    fn math(&self, used: &[&Rewritten]) -> (TokenStream, TokenStream) {
+        if !used.iter().any(|expr| expr.checked) {
+            return Default::default();
+        }
+        let (private, name, math) = (self.private, self.field.name(), local("__mt_math", Span::call_site()));
+        (quote!(let #math = #private::Math::of(#name);), quote!(#math.done()?;))
+    }
+
+    fn element(&self, ty: &Type) -> TokenStream {
+        let (attrs, name) = (&self.field.attrs, self.field.name());
+        let shape: Vec<_> = attrs.shape.iter().flatten().map(|dim| self.rewrite(dim, false)).collect();
+        let format = attrs.format.as_ref().map(|format| self.rewrite(format, false));
+        let (open, close) = self.math(&shape.iter().chain(&format).collect::<Vec<_>>());
+        let [walk, dims, formed] =
+            ["__mt_walk", "__mt_shape", "__mt_format"].map(|name| local(name, Span::call_site()));
+        let (private, count) = (self.private, shape.len());
+        let align = attrs.align.as_ref().map_or(quote!(1), |align| match align {
+            Expr::Lit(_) => align.to_token_stream(),
+            _ => quote!((#align) as #private::core::primitive::u64),
+        });
+        let (let_format, slot) = match format {
+            Some(format) => (
+                quote!(let #formed = #format;),
+                quote_spanned!(ty.span()=> #walk.packed(#name, #formed, &#dims, #align)?),
+            ),
+            None => (quote!(), quote_spanned!(ty.span()=> #walk.field::<#ty>(#name, &#dims, #align)?)),
+        };
+        quote! {{
+            #open
+            let #dims: [#private::core::primitive::usize; #count] = [#(#shape),*];
+            #let_format
+            #close
+            #slot
+        }}
+    }
+
+    fn nested(&self, ty: &Type) -> TokenStream {
+        let (name, nested) = (self.field.name(), self.model.nested(ty));
+        let [walk, dims, item] = ["__mt_walk", "__mt_dims", "__mt_item"].map(|name| local(name, Span::call_site()));
+        let Some(expr) = &self.field.attrs.dims else {
+            return quote_spanned!(ty.span()=> #walk.nested::<#nested>(#name, #dims)?);
+        };
+        let expr = self.rewrite(expr, false);
+        let (open, close) = self.math(&[&expr]);
+        let slot = quote_spanned!(ty.span()=> #walk.nested::<#nested>(#name, #item)?);
+        quote! {{
+            #open
+            let #item = &#expr;
+            #close
+            #slot
+        }}
+    }
+
+    fn array(&self, ty: &Type, len: &Expr) -> TokenStream {
+        let (name, nested) = (self.field.name(), self.model.nested(ty));
+        let [walk, count, index, items] =
+            ["__mt_walk", "__mt_count", "__mt_index", "__mt_items"].map(|name| local(name, Span::call_site()));
+        let own = local("__mt_dims", Span::call_site());
+        let len = self.rewrite(len, false);
+        let dims = self.field.attrs.dims.as_ref().map(|dims| self.rewrite(dims, true));
+        let (open, close) = self.math(&[&len].into_iter().chain(&dims).collect::<Vec<_>>());
+        let dims = dims.map_or(quote!(#own), |dims| quote!(#dims));
+        let private = self.private;
+        let walked =
+            quote_spanned!(ty.span()=> #walk.array::<#nested, _>(#name, #count, |#index| { let _ = #index; #dims }));
+        quote! {{
+            #open
+            let #count: #private::core::primitive::usize = #len;
+            #close
+            let #items = #walked;
+            #close
+            #items?
+        }}
+    }
+
+    /// An expression behind its checks.
+    fn checked(&self, used: &[&Rewritten], value: TokenStream) -> TokenStream {
+        let (open, close) = self.math(used);
+        if open.is_empty() {
+            return value;
+        }
+        let result = local("__mt_value", Span::call_site());
+        quote!({ #open let #result = #value; #close #result })
+    }
+}
+
+// ------------------------------------------------------------------------------------------- the other functions
+
+fn build(model: &Storage, field: &Field) -> TokenStream {
+    let Field { ident, kind, attrs, .. } = field;
+    let private = model.head.private();
+    let [layout, base, slot] = ["__mt_layout", "__mt_base", "__mt_slot"].map(|name| local(name, Span::call_site()));
+    let one = |slot: TokenStream| match kind {
+        Kind::Element(_) => quote!(#base.owned(#slot)),
+        Kind::Nested(ty) => {
+            let ty = model.nested(ty);
+            quote!(#base.nested::<#ty>(#slot))
+        }
+        Kind::Array(..) => quote!(#private::Nested::build(#slot, #base)),
+        Kind::Broken(_) | Kind::Half => quote!(()),
+    };
+    match attrs.when {
+        Some(_) => {
+            let one = one(quote!(#slot));
+            quote!(#layout.#ident.as_ref().map(|#slot| #one))
+        }
+        None => one(quote!(&#layout.#ident)),
+    }
+}
+
+fn same(private: &TokenStream, field: &Field) -> TokenStream {
+    let Field { ident, kind, attrs, .. } = field;
+    let [layout, own, slot] = ["__mt_layout", "__mt_own", "__mt_slot"].map(|name| local(name, Span::call_site()));
+    let one = |own: TokenStream, slot: TokenStream| match kind {
+        Kind::Nested(_) => quote!(#private::Storage::has_shape_of(#own, #slot)),
+        _ => quote!((#own).has_shape_of(#slot)),
+    };
+    match attrs.when {
+        Some(_) => {
+            let (option, one) = (quote!(#private::core::option::Option), one(quote!(#own), quote!(#slot)));
+            quote! {
+                match (&self.#ident, &#layout.#ident) {
+                    (#option::Some(#own), #option::Some(#slot)) => #one,
+                    (#option::None, #option::None) => true,
+                    _ => false,
+                }
+            }
+        }
+        None => one(quote!(&self.#ident), quote!(&#layout.#ident)),
+    }
+}
+
+fn keep(private: &TokenStream, field: &Field) -> TokenStream {
+    let Field { ident, kind, attrs, .. } = field;
+    let [keep, own] = ["__mt_keep", "__mt_own"].map(|name| local(name, Span::call_site()));
+    let one = |own: TokenStream| match kind {
+        Kind::Nested(_) => quote!(#private::Storage::keep(#own, #keep)),
+        _ => quote!((#own).keep(#keep)),
+    };
+    match attrs.when {
+        Some(_) => {
+            let one = one(quote!(#own));
+            quote!(if let #private::core::option::Option::Some(#own) = &self.#ident { #one; })
+        }
+        None => {
+            let one = one(quote!(&self.#ident));
+            quote!(#one;)
+        }
+    }
+}
+
+fn see(private: &TokenStream, field: &Field, span: &str, view: &str, lend: &str) -> TokenStream {
+    let Field { ident, kind, attrs, .. } = field;
+    let [cx, own] = ["__mt_cx", "__mt_own"].map(|name| local(name, Span::call_site()));
+    let [span, view, lend] = [span, view, lend].map(|name| Ident::new(name, Span::call_site()));
+    let borrow = if lend == "as_mut" { quote!(&mut) } else { quote!(&) };
+    match (kind, &attrs.when) {
+        (Kind::Element(_), None) => quote!(self.#ident.#span(#cx)),
+        (Kind::Array(..), None) => quote!(self.#ident.#view(#cx)),
+        (Kind::Nested(_), None) => quote!(#private::Storage::#view(#borrow self.#ident, #cx)),
+        (Kind::Element(_), Some(_)) => quote!(self.#ident.#lend().map(|#own| #own.#span(#cx))),
+        (Kind::Array(..), Some(_)) => quote!(self.#ident.#lend().map(|#own| #own.#view(#cx))),
+        (Kind::Nested(_), Some(_)) => quote!(self.#ident.#lend().map(|#own| #private::Storage::#view(#own, #cx))),
+        (Kind::Broken(_) | Kind::Half, _) => quote!(()),
+    }
+}
+
+// ---------------------------------------------------------------------------------------- beside the trait's impl
+
+/// How a storage is nested in another one, which fills in its space.
+fn nesting(model: &Storage) -> TokenStream {
+    let Head { ident, generics, .. } = &model.head;
+    let private = model.head.private();
+    let (params, own, clause) = (without_defaults(generics), arguments(generics), &generics.where_clause);
+    match &model.space {
+        Space::Parameter { ident: space, .. } => {
+            let host: Type = parse_quote!(#private::Host);
+            let at_host = Moved::new(generics, Some(space), &host).arguments;
+            quote! {
+                #[automatically_derived]
+                impl<#(#params,)*> #private::InSpace<#space> for #ident<#(#at_host,)*> #clause {
+                    type At = #ident<#(#own,)*>;
+                }
+            }
+        }
+        Space::Fixed(space) => quote! {
+            #[automatically_derived]
+            impl<#(#params,)*> #private::InSpace<#space> for #ident<#(#own,)*> #clause {
+                type At = Self;
+            }
+        },
+    }
+}
+
+/// `price` and `fields`, on the type as it is written without its space, so that it is inferred.
+fn inherent(model: &Storage) -> TokenStream {
+    let Head { ident, generics, vis, .. } = &model.head;
+    let (private, dims) = (model.head.private(), model.dims());
+    let host: Type = parse_quote!(#private::Host);
+    let Moved { params, arguments, clause, .. } = Moved::new(generics, model.space.parameter(), &host);
+    let own = local("__mt_dims", Span::call_site());
+    quote! {
+        #[automatically_derived]
+        impl<#(#params,)*> #ident<#(#arguments,)*> #clause {
+            /// What it costs with these dimensions, in bytes of its arena: the same in every memory space, and what the carve
+            /// uses.
+            ///
+            /// # Errors
+            ///
+            /// `SizeError` names the field.
+            #[allow(dead_code)]
+            #vis fn price(#own: &#dims) -> #private::core::result::Result<#private::Bytes, #private::SizeError> {
+                <Self as #private::Storage>::price(#own)
+            }
+
+            /// Every field with its shape and place, in the order of memory, for reports.
+            ///
+            /// # Errors
+            ///
+            /// `SizeError` names the field.
+            #[allow(dead_code)]
+            #vis fn fields(#own: &#dims) -> #private::core::result::Result<#private::Vec<#private::FieldInfo>, #private::SizeError> {
+                <Self as #private::Storage>::fields(#own)
+            }
+        }
+    }
+}
+
+impl ToTokens for Rewritten {
+    fn to_tokens(&self, tokens: &mut TokenStream) {
+        self.tokens.to_tokens(tokens);
+    }
+}

@@ -1,0 +1,166 @@
+//! The view structs of a storage: `..Ref` with a read view of each field, `..Mut` with a write view.
+
+use proc_macro2::{Ident, TokenStream};
+use quote::{ToTokens, format_ident, quote};
+use syn::{Type, ext::IdentExt, parse_quote};
+
+use super::{Moved, Substitute, borrow, docs, place};
+use crate::model::{Field, Head, Kind, Space, Storage, parameter};
+
+/// The name of a struct made from another one.
+pub(crate) fn named(of: &Ident, suffix: &str) -> Ident {
+    format_ident!("{}{}", of.unraw(), suffix, span = of.span())
+}
+
+/// The generics of both views, without the place.
+pub(crate) fn generics(model: &Storage) -> Moved {
+    let Head { generics, .. } = &model.head;
+    let (private, place) = (model.head.private(), place());
+    let to: Type = parse_quote!(<#place as #private::Place>::Space);
+    Moved::new(generics, model.space.parameter(), &to)
+}
+
+pub(crate) fn expand(model: &Storage) -> TokenStream {
+    let read = view(model, "Ref", "StableSpan", "NestedRef", "Read");
+    let write = view(model, "Mut", "StableSpanMut", "NestedMut", "Write");
+    let name = named(&model.head.ident, "Ref");
+    let (private, bound) = (model.head.private(), bound(model));
+    let (place, borrow) = (place(), borrow());
+    let Moved { params, own, clause, .. } = generics(model);
+    quote! {
+        #read
+        #write
+        #[automatically_derived]
+        impl<#borrow, #(#params,)* #place: #bound> #private::core::clone::Clone for #name<#borrow, #(#own,)* #place> #clause {
+            fn clone(&self) -> Self {
+                *self
+            }
+        }
+        #[automatically_derived]
+        impl<#borrow, #(#params,)* #place: #bound> #private::core::marker::Copy for #name<#borrow, #(#own,)* #place> #clause {}
+    }
+}
+
+/// What the place of a view must be.
+pub(crate) fn bound(model: &Storage) -> TokenStream {
+    let private = model.head.private();
+    match &model.space {
+        Space::Parameter { .. } => quote!(#private::Place),
+        Space::Fixed(space) => quote!(#private::Place<Space = #space>),
+    }
+}
+
+fn view(model: &Storage, suffix: &str, span: &str, nested: &str, kind: &str) -> TokenStream {
+    let Head { attrs, vis, ident, .. } = &model.head;
+    let name = named(ident, suffix);
+    let (place, borrow, bound) = (place(), borrow(), bound(model));
+    let Moved { params, clause, .. } = generics(model);
+    let types = Types {
+        model,
+        span: format_ident!("{span}"),
+        nested: format_ident!("{nested}"),
+        view: format_ident!("{suffix}"),
+    };
+    let fields = model.fields.iter().map(|field| {
+        let Field { docs: own, vis, ident, .. } = field;
+        let docs = docs(own, &describe(field), &format!("The field `{}`.", field.name()));
+        let ty = types.of(field);
+        quote!(#docs #vis #ident: #ty)
+    });
+    let doc = format!("{kind} views of the fields of [`{ident}`].");
+    quote! {
+        #(#attrs)*
+        #[doc = #doc]
+        #[allow(dead_code)]
+        #vis struct #name<#borrow, #(#params,)* #place: #bound> #clause {
+            #(#fields,)*
+        }
+    }
+}
+
+/// The types in one of the view structs.
+struct Types<'t> {
+    model: &'t Storage,
+    span: Ident,
+    nested: Ident,
+    view: Ident,
+}
+
+impl Types<'_> {
+    fn of(&self, field: &Field) -> TokenStream {
+        let (private, place, borrow) = (self.model.head.private(), place(), borrow());
+        let Types { span, nested, view, .. } = self;
+        let there: Type = parse_quote!(<#place as #private::Place>::Space);
+        let ty = match &field.kind {
+            Kind::Element(ty) => {
+                let ty = Substitute { from: self.model.space.parameter(), to: &there }.in_type(ty);
+                quote!(#private::#span<#borrow, #ty, #place>)
+            }
+            Kind::Nested(ty) => {
+                let ty = in_space(self.model, ty, &there);
+                quote!(<#ty as #private::Storage>::#view<#borrow, #place>)
+            }
+            Kind::Array(ty, _) => {
+                let ty = in_space(self.model, ty, &there);
+                quote!(#private::#nested<#borrow, #ty, #place>)
+            }
+            Kind::Broken(_) | Kind::Half => quote!(#private::core::marker::PhantomData<(&#borrow (), #place)>),
+        };
+        match &field.attrs.when {
+            Some(_) => quote!(#private::core::option::Option<#ty>),
+            None => ty,
+        }
+    }
+}
+
+/// The type of a nested storage, when this one is in `space`.
+pub(crate) fn in_space(model: &Storage, ty: &Type, space: &Type) -> TokenStream {
+    let private = model.head.private();
+    match &model.space {
+        Space::Parameter { hidden: true, .. } if parameter(&model.head.generics, ty).is_none() => {
+            quote!(<#ty as #private::InSpace<#space>>::At)
+        }
+        Space::Parameter { ident, hidden: false } => {
+            Substitute { from: Some(ident), to: space }.in_type(ty).into_token_stream()
+        }
+        _ => ty.into_token_stream(),
+    }
+}
+
+/// The line about a field that its declaration says.
+fn describe(field: &Field) -> String {
+    let optional = match &field.attrs.when {
+        Some(when) => format!(", there when `{}`", when.to_token_stream()),
+        None => String::new(),
+    };
+    match &field.kind {
+        Kind::Element(ty) => {
+            let shape = field.attrs.shape.iter().flatten().map(|dim| dim.to_token_stream().to_string());
+            let shape = shape.collect::<Vec<_>>().join(", ");
+            format!("Elements `{}`, shape `[{shape}]`{optional}.", ty.to_token_stream())
+        }
+        Kind::Nested(ty) => format!("A nested `{}`{optional}.", ty.to_token_stream()),
+        Kind::Array(ty, len) => {
+            format!("An array of `{}` of `{}` items{optional}.", ty.to_token_stream(), len.to_token_stream())
+        }
+        Kind::Broken(_) | Kind::Half => String::new(),
+    }
+}
+
+impl Space {
+    /// The type parameter, if it is one.
+    pub(crate) fn parameter(&self) -> Option<&Ident> {
+        match self {
+            Space::Parameter { ident, .. } => Some(ident),
+            Space::Fixed(_) => None,
+        }
+    }
+
+    /// The type.
+    pub(crate) fn ty(&self) -> Type {
+        match self {
+            Space::Parameter { ident, .. } => parse_quote!(#ident),
+            Space::Fixed(ty) => ty.clone(),
+        }
+    }
+}

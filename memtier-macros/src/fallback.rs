@@ -1,0 +1,193 @@
+//! What becomes of an item that no storage can be made of: it is written out again, so that the author sees one message
+//! and an editor still knows the item.
+
+use proc_macro2::{Delimiter, Group, Ident, Span, TokenStream, TokenTree};
+use quote::quote;
+use syn::{
+    Attribute, Field, Fields, Item, ItemStruct, Result, Token, Type, Visibility,
+    ext::IdentExt,
+    parse::{ParseStream, Parser},
+    parse_quote,
+    spanned::Spanned,
+};
+
+use crate::{
+    attr::{FIELD, HELPERS},
+    report::Errors,
+};
+
+/// Which attribute is being expanded.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Macro {
+    Tier,
+    GraphCaptured,
+}
+
+impl Macro {
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Macro::Tier => "tier",
+            Macro::GraphCaptured => "graph_captured",
+        }
+    }
+
+    fn example(self) -> &'static str {
+        match self {
+            Macro::Tier => "`struct Weights { #[shape(rows, columns)] query: f32 }`",
+            Macro::GraphCaptured => "`struct Model { weights: Weights, kv: BlockPool<GlobalKv<f16>> }`",
+        }
+    }
+}
+
+/// The struct that the attribute stands on, or what to put out instead.
+pub(crate) fn structure(
+    of: Macro,
+    item: TokenStream,
+    errors: &mut Errors,
+) -> std::result::Result<ItemStruct, TokenStream> {
+    let again = |item: TokenStream| Err(without_our_attributes(item));
+    match syn::parse2::<Item>(item.clone()) {
+        Ok(Item::Struct(found)) => match &found.fields {
+            Fields::Named(_) => Ok(found),
+            Fields::Unnamed(_) => {
+                refuse(of, "a tuple struct", "fields need names", found.ident.span(), errors);
+                again(item)
+            }
+            Fields::Unit => {
+                refuse(of, "a unit struct", "there is nothing to own", found.ident.span(), errors);
+                again(item)
+            }
+        },
+        Ok(Item::Enum(found)) => {
+            refuse(of, "an enum", "what is optional gets its own field", found.ident.span(), errors);
+            again(item)
+        }
+        Ok(Item::Union(found)) => {
+            refuse(of, "a union", "buffers never share memory", found.ident.span(), errors);
+            again(item)
+        }
+        Ok(found) => {
+            refuse(of, "this item", "it owns nothing", found.span(), errors);
+            again(item)
+        }
+        Err(error) => match mend(item.clone(), errors) {
+            Some(mended) => Ok(mended),
+            None => {
+                errors.push(error);
+                again(item)
+            }
+        },
+    }
+}
+
+fn refuse(of: Macro, what: &str, why: &str, span: Span, errors: &mut Errors) {
+    errors.at(
+        span,
+        format!(
+            "`#[{}]` cannot be used on {what}: {why}; write a struct with named fields, {}",
+            of.name(),
+            of.example()
+        ),
+    );
+}
+
+/// The tokens without the attributes that only our macros understand.
+fn without_our_attributes(tokens: TokenStream) -> TokenStream {
+    let mut kept: Vec<TokenTree> = Vec::new();
+    for tree in tokens {
+        match tree {
+            TokenTree::Group(group) => {
+                let after_hash = matches!(kept.last(), Some(TokenTree::Punct(punct)) if punct.as_char() == '#');
+                if after_hash && group.delimiter() == Delimiter::Bracket && is_ours(&group) {
+                    kept.pop();
+                    continue;
+                }
+                let mut inner = Group::new(group.delimiter(), without_our_attributes(group.stream()));
+                inner.set_span(group.span());
+                kept.push(inner.into());
+            }
+            tree => kept.push(tree),
+        }
+    }
+    kept.into_iter().collect()
+}
+
+fn is_ours(attribute: &Group) -> bool {
+    match attribute.stream().into_iter().next() {
+        Some(TokenTree::Ident(name)) => {
+            let name = name.to_string();
+            FIELD.contains(&name.as_str()) || HELPERS.contains(&name.as_str())
+        }
+        _ => false,
+    }
+}
+
+/// A struct with a field that is half typed: the whole ones are kept, a half one keeps its name and has no type.
+///
+/// The compiler has reported the syntax error already; only what it explains badly is reported here.
+fn mend(item: TokenStream, errors: &mut Errors) -> Option<ItemStruct> {
+    let mut trees: Vec<_> = item.into_iter().collect();
+    let at = trees.iter().rposition(|tree| is_brace(tree))?;
+    let TokenTree::Group(body) = trees.remove(at) else { return None };
+    let mut empty = Group::new(Delimiter::Brace, TokenStream::new());
+    empty.set_span(body.span());
+    trees.insert(at, empty.into());
+    let mut mended: ItemStruct = syn::parse2(trees.into_iter().collect()).ok()?;
+    let fields = Parser::parse2(|input: ParseStream<'_>| fields(input, errors), body.stream()).ok()?;
+    if let Fields::Named(named) = &mut mended.fields {
+        named.named = fields.into_iter().collect();
+    }
+    Some(mended)
+}
+
+fn is_brace(tree: &TokenTree) -> bool {
+    matches!(tree, TokenTree::Group(group) if group.delimiter() == Delimiter::Brace)
+}
+
+fn fields(input: ParseStream<'_>, errors: &mut Errors) -> Result<Vec<Field>> {
+    let mut fields = Vec::new();
+    while !input.is_empty() {
+        let ahead = input.fork();
+        match Field::parse_named(&ahead) {
+            Ok(field) if ahead.is_empty() || ahead.peek(Token![,]) => {
+                fields.push(field);
+                syn::parse::discouraged::Speculative::advance_to(input, &ahead);
+            }
+            _ => fields.extend(half(input, errors)?),
+        }
+        input.parse::<Option<Token![,]>>()?;
+    }
+    Ok(fields)
+}
+
+fn half(input: ParseStream<'_>, errors: &mut Errors) -> Result<Option<Field>> {
+    while input.peek(Token![#]) {
+        input.parse::<Token![#]>()?;
+        if let Some(TokenTree::Group(group)) = input.parse::<Option<TokenTree>>()?
+            && let Some(comma) = comma(&group)
+        {
+            let message = "an attribute says one thing: write `#[shape(.., align = 256)]`, or two attributes";
+            errors.at(comma, message);
+        }
+    }
+    let vis: Visibility = input.parse()?;
+    let name = if input.peek(Ident::peek_any) { Some(input.call(Ident::parse_any)?) } else { None };
+    while !input.is_empty() && !input.peek(Token![,]) {
+        input.parse::<TokenTree>()?;
+    }
+    let broken: Attribute = parse_quote!(#[__mt_field(half, #vis, ())]);
+    let ty: Type = parse_quote!(());
+    let field = |name: Ident| {
+        let tokens = quote!(#broken #vis #name: #ty);
+        Parser::parse2(Field::parse_named, tokens).ok()
+    };
+    Ok(name.and_then(field))
+}
+
+/// The comma in `#[shape(..), align(..)]`.
+fn comma(attribute: &Group) -> Option<Span> {
+    attribute.stream().into_iter().find_map(|tree| match tree {
+        TokenTree::Punct(punct) if punct.as_char() == ',' => Some(punct.span()),
+        _ => None,
+    })
+}

@@ -1,0 +1,249 @@
+//! The first stage: an attribute sees `cfg` as it is written, a derive sees it evaluated. So the attribute only gives the
+//! struct its final form, writes down what it knew in helper attributes, and hands over to a derive.
+
+use proc_macro2::{Span, TokenStream};
+use quote::{ToTokens, format_ident, quote};
+use syn::{
+    Attribute, Expr, Field, Fields, Ident, ItemStruct, Meta, Path, Token, Type, Visibility, parse::Parser, parse_quote,
+    punctuated::Punctuated,
+};
+
+use crate::{
+    attr::{BundleArgs, FIELD, HELPERS, Tier, TierArgs},
+    fallback::{self, Macro},
+    model::{SPACE, parameter, peel},
+    report::{Errors, closest},
+};
+
+/// Attributes of others that are never a misspelling of ours.
+const FOREIGN: [&str; 12] =
+    ["doc", "cfg", "cfg_attr", "allow", "warn", "deny", "forbid", "expect", "deprecated", "must_use", "serde", "repr"];
+
+pub(crate) fn storage(args: TokenStream, item: TokenStream) -> TokenStream {
+    let mut errors = Errors::default();
+    let mut item = match fallback::structure(Macro::Tier, item, &mut errors) {
+        Ok(item) => item,
+        Err(again) => return joined(errors, again),
+    };
+    // Reported by the second stage.
+    let known = TierArgs::read(args.clone(), &mut Errors::default());
+    let krate = known.krate.unwrap_or_else(|| parse_quote!(::memtier));
+    strip(&mut item, Macro::Tier, &mut errors);
+    let space: Type = known.space.unwrap_or_else(|| {
+        let space = Ident::new(SPACE, Span::call_site());
+        item.generics.params.push(parse_quote!(#space: #krate::__private::Space = #krate::__private::Host));
+        parse_quote!(#space)
+    });
+    let hidden = parameter(&item.generics, &space).is_some_and(|ident| ident == SPACE);
+    let tier = known.tier.unwrap_or(Tier::ModelResident).ident();
+    let home = Home { tier: quote!(#krate::__private::#tier<#space>), krate: &krate, space: hidden.then_some(&space) };
+    if let Fields::Named(fields) = &mut item.fields {
+        let generics = item.generics.clone();
+        fields.named.iter_mut().for_each(|field| home.take_in(field, |ty| parameter(&generics, ty).is_some()));
+    }
+    item.attrs.insert(0, parse_quote!(#[derive(#krate::__private::__MtStorage)]));
+    item.attrs.insert(1, parse_quote!(#[__mt_tier(#args)]));
+    joined(errors, item.into_token_stream())
+}
+
+pub(crate) fn bundle(args: TokenStream, item: TokenStream) -> TokenStream {
+    let mut errors = Errors::default();
+    let mut item = match fallback::structure(Macro::GraphCaptured, item, &mut errors) {
+        Ok(item) => item,
+        Err(again) => return joined(errors, again),
+    };
+    let known = BundleArgs::read(args.clone(), &mut Errors::default());
+    let krate = known.krate.unwrap_or_else(|| parse_quote!(::memtier));
+    strip(&mut item, Macro::GraphCaptured, &mut errors);
+    if let Fields::Named(fields) = &mut item.fields {
+        fields.named.iter_mut().for_each(|field| {
+            wrap_attributes(field);
+            field.attrs.retain(|attr| !attr.path().is_ident("__mt_field"));
+        });
+    }
+    item.attrs.insert(0, parse_quote!(#[derive(#krate::__private::__MtBundle)]));
+    item.attrs.insert(1, parse_quote!(#[__mt_bundle(#args)]));
+    joined(errors, item.into_token_stream())
+}
+
+fn joined(errors: Errors, item: TokenStream) -> TokenStream {
+    let mut tokens = errors.into_tokens();
+    tokens.extend(item);
+    tokens
+}
+
+/// Takes out what cannot stand on the same struct.
+fn strip(item: &mut ItemStruct, of: Macro, errors: &mut Errors) {
+    item.attrs.retain(|attr| {
+        let Some(last) = attr.path().segments.last() else { return true };
+        let other = [Macro::Tier, Macro::GraphCaptured].into_iter().find(|one| last.ident == one.name());
+        match other {
+            None => true,
+            Some(same) if same == of => {
+                errors.mark(attr.path(), format!("`#[{}]` is given twice: a struct has one", of.name()));
+                false
+            }
+            Some(_) => {
+                let message = "a struct is a storage (`#[tier(..)]`) or a bundle (`#[graph_captured]`), not both: make the \
+                               storage a field of the bundle";
+                errors.mark(attr.path(), message);
+                false
+            }
+        }
+    });
+    for attr in &mut item.attrs {
+        refuse_copies(attr, of, errors);
+    }
+}
+
+/// `#[derive(Clone)]` and the like below our attribute.
+fn refuse_copies(attr: &mut Attribute, of: Macro, errors: &mut Errors) {
+    if !attr.path().is_ident("derive") {
+        return;
+    }
+    let Ok(list) = attr.parse_args_with(Punctuated::<Path, Token![,]>::parse_terminated) else { return };
+    let refused = |path: &Path| {
+        path.segments.last().is_some_and(|last| ["Clone", "Copy", "Default"].iter().any(|name| last.ident == name))
+    };
+    if !list.iter().any(refused) {
+        return;
+    }
+    let (bad, kept): (Vec<_>, Vec<_>) = list.into_iter().partition(refused);
+    let what = match of {
+        Macro::Tier => {
+            "a storage owns device memory that the plan paid for once: it cannot be derived, only carved; its read \
+                        view (`..Ref`) is `Copy`"
+        }
+        Macro::GraphCaptured => "a bundle owns what the plan paid for once: it cannot be derived, only carved",
+    };
+    for path in bad {
+        let name = path.to_token_stream();
+        errors.mark(&path, format!("no `{name}` here: {what}"));
+    }
+    *attr = parse_quote!(#[derive(#(#kept),*)]);
+}
+
+/// Where the fields of a storage live.
+struct Home<'h> {
+    tier: TokenStream,
+    krate: &'h Path,
+    /// The added parameter, when nested storages must be put in its space.
+    space: Option<&'h Type>,
+}
+
+impl Home<'_> {
+    /// Gives a field its final type, and writes down what it was.
+    fn take_in(&self, field: &mut Field, is_parameter: impl Fn(&Type) -> bool) {
+        wrap_attributes(field);
+        let vis = std::mem::replace(&mut field.vis, Visibility::Inherited);
+        if field.attrs.iter().any(|attr| attr.path().is_ident("__mt_field")) {
+            return;
+        }
+        let Home { tier, krate, space } = self;
+        let private = quote!(#krate::__private);
+        let ty = field.ty.clone();
+        let in_space = |ty: &Type| match space {
+            Some(space) if !is_parameter(ty) => parse_quote!(<#ty as #private::InSpace<#space>>::At),
+            _ => ty.clone(),
+        };
+        let (note, mut owned): (TokenStream, Type) = match Guess::of(field) {
+            Guess::Element => (quote!(element, #vis, #ty), parse_quote!(#private::Owned<#ty, #tier>)),
+            Guess::Nested => (quote!(nested, #vis, #ty), in_space(&ty)),
+            Guess::Array(item, len) => {
+                let nested = in_space(&item);
+                (quote!(array, #vis, #item, #len), parse_quote!(#private::Nested<#nested>))
+            }
+            Guess::Broken => (quote!(broken, #vis, #ty), parse_quote!(())),
+        };
+        if says(&field.attrs, "when") {
+            owned = parse_quote!(#private::core::option::Option<#owned>);
+        }
+        field.ty = owned;
+        field.attrs.push(parse_quote!(#[__mt_field(#note)]));
+    }
+}
+
+/// What a field is, as far as its tokens tell.
+enum Guess {
+    Element,
+    Nested,
+    Array(Type, Expr),
+    Broken,
+}
+
+impl Guess {
+    fn of(field: &Field) -> Self {
+        if says(&field.attrs, "shape") {
+            return if matches!(peel(&field.ty), Type::Array(_)) { Guess::Broken } else { Guess::Element };
+        }
+        match peel(&field.ty) {
+            Type::Array(array) => match is_number(&array.elem) {
+                true => Guess::Broken,
+                false => Guess::Array((*array.elem).clone(), array.len.clone()),
+            },
+            ty if is_number(ty) => Guess::Element,
+            Type::Path(path) => match path.path.segments.last() {
+                Some(last) if ["Option", "Vec", "Box"].iter().any(|name| last.ident == name) => Guess::Broken,
+                _ => Guess::Nested,
+            },
+            Type::Macro(_) => Guess::Nested,
+            _ => Guess::Broken,
+        }
+    }
+}
+
+/// Whether a type is certainly an element (or wants to be one): a field of it that has no shape has forgotten it.
+pub(crate) fn is_number(ty: &Type) -> bool {
+    const NUMBERS: [&str; 33] = [
+        "u8", "u16", "u32", "u64", "u128", "usize", "i8", "i16", "i32", "i64", "i128", "isize", "f16", "f32", "f64",
+        "bf16", "bool", "char", "F8E4M3", "F8E5M2", "I4x2", "E2M1x2", "Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q8_0", "Q2_K",
+        "Q3_K", "Q4_K", "Q5_K", "Q6_K", "Packed",
+    ];
+    match peel(ty) {
+        Type::Path(path) if path.qself.is_none() => {
+            path.path.segments.last().is_some_and(|last| NUMBERS.iter().any(|name| last.ident == name))
+        }
+        _ => false,
+    }
+}
+
+/// Whether an attribute of ours is there, also under `cfg_attr`.
+fn says(attrs: &[Attribute], name: &str) -> bool {
+    fn within(meta: &Meta, name: &str) -> bool {
+        let Meta::List(list) = meta else { return false };
+        if list.path.is_ident("__mt_attr") {
+            return matches!(list.tokens.clone().into_iter().next(), Some(first) if first.to_string() == name);
+        }
+        list.path.is_ident("cfg_attr") && metas(list).is_some_and(|metas| metas.iter().any(|meta| within(meta, name)))
+    }
+    attrs.iter().any(|attr| within(&attr.meta, name))
+}
+
+fn metas(list: &syn::MetaList) -> Option<Punctuated<Meta, Token![,]>> {
+    Punctuated::<Meta, Token![,]>::parse_terminated.parse2(list.tokens.clone()).ok()
+}
+
+/// Wraps our attributes, and what looks like a misspelling of one, in one helper: their names are not reserved, and the
+/// second stage can say what is wrong with them.
+fn wrap_attributes(field: &mut Field) {
+    fn wrapped(meta: &Meta) -> Option<Meta> {
+        let name = meta.path().get_ident()?.to_string();
+        if name == "cfg_attr" {
+            let Meta::List(list) = meta else { return None };
+            let metas = metas(list)?;
+            let inner = metas.iter().enumerate().map(|(index, meta)| match index {
+                0 => meta.clone(),
+                _ => wrapped(meta).unwrap_or_else(|| meta.clone()),
+            });
+            return Some(parse_quote!(cfg_attr(#(#inner),*)));
+        }
+        let foreign = FOREIGN.contains(&name.as_str()) || HELPERS.contains(&name.as_str());
+        let helper = format_ident!("__mt_attr");
+        (!foreign && closest(&name, &FIELD).is_some()).then(|| parse_quote!(#helper(#meta)))
+    }
+    for attr in &mut field.attrs {
+        if let Some(meta) = wrapped(&attr.meta) {
+            attr.meta = meta;
+        }
+    }
+}

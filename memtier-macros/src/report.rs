@@ -1,0 +1,107 @@
+//! Errors, collected so that an author sees all of them at once, and guesses at what was meant.
+
+use std::fmt::Display;
+
+use proc_macro2::{Span, TokenStream};
+use quote::ToTokens;
+use syn::Error;
+
+/// The errors of one expansion.
+#[derive(Default)]
+pub(crate) struct Errors(Vec<Error>);
+
+impl Errors {
+    /// An error that marks `tokens`.
+    pub(crate) fn mark(&mut self, tokens: impl ToTokens, message: impl Display) {
+        self.0.push(Error::new_spanned(tokens, message));
+    }
+
+    /// An error at one place.
+    pub(crate) fn at(&mut self, span: Span, message: impl Display) {
+        self.0.push(Error::new(span, message));
+    }
+
+    /// An error of the parser.
+    pub(crate) fn push(&mut self, error: Error) {
+        self.0.push(error);
+    }
+
+    /// Whether there are none.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// One `compile_error!` for each.
+    pub(crate) fn into_tokens(self) -> TokenStream {
+        self.0.into_iter().map(Error::into_compile_error).collect()
+    }
+
+    /// What each of them says.
+    #[cfg(test)]
+    pub(crate) fn messages(self) -> Vec<String> {
+        self.0.into_iter().flatten().map(|error| error.to_string()).collect()
+    }
+}
+
+/// The entry of `known` that `word` is a misspelling of.
+pub(crate) fn closest<'k>(word: &str, known: &[&'k str]) -> Option<&'k str> {
+    let folded = word.to_lowercase();
+    let of = |name: &&'k str| distance(&folded, &name.to_lowercase());
+    let best = known.iter().copied().min_by_key(of)?;
+    (of(&best) <= (best.len() / 3).max(1)).then_some(best)
+}
+
+/// `; did you mean ..?`, or nothing.
+pub(crate) fn did_you_mean(word: &str, known: &[&str]) -> String {
+    closest(word, known).map(|name| format!("; did you mean `{name}`?")).unwrap_or_default()
+}
+
+/// "`a`, `b` and `c`"
+pub(crate) fn list(names: &[&str]) -> String {
+    let quoted: Vec<_> = names.iter().map(|name| format!("`{name}`")).collect();
+    match quoted.split_last() {
+        Some((last, rest)) if !rest.is_empty() => format!("{} and {last}", rest.join(", ")),
+        _ => quoted.concat(),
+    }
+}
+
+/// Edits (insert, delete, replace, swap neighbours) from one word to the other.
+fn distance(from: &str, to: &str) -> usize {
+    let (from, to): (Vec<char>, Vec<char>) = (from.chars().collect(), to.chars().collect());
+    let mut rows: Vec<Vec<usize>> = vec![(0..=to.len()).collect()];
+    for (i, a) in from.iter().enumerate() {
+        let mut row = vec![i + 1];
+        for (j, b) in to.iter().enumerate() {
+            let replaced = rows[i][j] + usize::from(a != b);
+            let mut best = replaced.min(rows[i][j + 1] + 1).min(row[j] + 1);
+            if i > 0 && j > 0 && *a == to[j - 1] && from[i - 1] == *b {
+                best = best.min(rows[i - 1][j - 1] + 1);
+            }
+            row.push(best);
+        }
+        rows.push(row);
+    }
+    rows[from.len()][to.len()]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_misspelling_finds_its_word_and_a_stranger_does_not() {
+        let tiers = ["ModelResident", "EnginePersistent"];
+        assert_eq!(closest("ModelResidnt", &tiers), Some("ModelResident"));
+        assert_eq!(closest("model_resident", &tiers), Some("ModelResident"));
+        assert_eq!(closest("Persistent", &tiers), None);
+        assert_eq!(closest("dim", &["shape", "dims"]), Some("dims"));
+        assert_eq!(closest("serde", &["shape", "dims", "when"]), None);
+    }
+
+    #[test]
+    fn neighbours_swapped_are_one_edit() {
+        assert_eq!(distance("shaep", "shape"), 1);
+        assert_eq!(distance("", "dims"), 4);
+        assert_eq!(distance("dims", "dims"), 0);
+    }
+}
