@@ -7,6 +7,7 @@ extern crate self as memtier;
 pub mod account;
 mod backend;
 mod bundle;
+pub mod cache;
 mod checked;
 mod element;
 mod engine;
