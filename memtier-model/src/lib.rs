@@ -8,6 +8,7 @@
 //! - [`TensorType`]: every ggml element type, with its block geometry.
 //! - [`describe`]: [`ModelDescription`], the hyperparameters of an architecture resolved layer by layer, with the
 //!   tensors that it requires checked against them.
+//! - [`layout`]: [`ModelLayout`], what a model of any architecture keeps in memory: what the planner consumes.
 //! - [`mod@write`]: a writer for small files, for tests and tools.
 //!
 //! The readers take untrusted bytes: every count, length, offset and dimension is checked against the size of the
@@ -28,11 +29,15 @@
 //! ```
 #![forbid(unsafe_code)]
 
+#[cfg(feature = "plan")]
+pub mod demands;
 pub mod describe;
 pub mod gguf;
+pub mod layout;
 mod tensor_type;
 pub mod write;
 
 pub use describe::{Architecture, DescribeError, ModelDescription};
 pub use gguf::{Gguf, GgufError, Header, Metadata, MetadataError, SplitError, TensorInfo};
+pub use layout::{LayoutError, ModelLayout};
 pub use tensor_type::TensorType;

@@ -1,7 +1,11 @@
 //! A writer of small GGUF files, for tests and tools: everything is kept in memory until it is written.
+//!
+//! Tensors may be [holes](GgufWriter::hole): they have a place in the table and in the file, and no data. A file of
+//! holes has the header of a model of any size and takes a few kilobytes of disk.
 
 mod tiny;
 
+use std::fs::File;
 use std::io::{self, Write};
 
 use thiserror::Error;
@@ -63,7 +67,10 @@ struct Tensor {
     name: String,
     dims: Vec<u64>,
     tensor_type: TensorType,
-    data: Vec<u8>,
+    /// Bytes it takes in the file.
+    len: u64,
+    /// `None` for a hole.
+    data: Option<Vec<u8>>,
 }
 
 impl Default for GgufWriter {
@@ -188,13 +195,33 @@ impl GgufWriter {
         tensor_type: TensorType,
         data: Vec<u8>,
     ) -> Result<&mut Self, WriteError> {
-        let needed = Shape::new(dims)
-            .and_then(|shape| tensor_type.row_bytes(shape.row())?.checked_mul(shape.rows()?))
-            .ok_or_else(|| WriteError::Shape { tensor: name.to_owned(), dims: dims.to_vec(), tensor_type })?;
+        let needed = byte_len(name, dims, tensor_type)?;
         if needed != data.len() as u64 {
             return Err(WriteError::Length { tensor: name.to_owned(), needed, given: data.len() });
         }
-        self.tensors.push(Tensor { name: name.to_owned(), dims: dims.to_vec(), tensor_type, data });
+        let (name, dims) = (name.to_owned(), dims.to_vec());
+        self.tensors.push(Tensor { name, dims, tensor_type, len: needed, data: Some(data) });
+        Ok(self)
+    }
+
+    /// Adds a tensor without data: zeros in the file, which [`write_sparse`](Self::write_sparse) does not write.
+    ///
+    /// ```
+    /// use memtier_model::{Gguf, Header, TensorType, gguf::Limits, write::GgufWriter};
+    /// let mut file = GgufWriter::new();
+    /// file.string("general.architecture", "llama").hole("w", &[1 << 16, 1 << 16], TensorType::F16)?;
+    /// let (header, size) = (file.header_bytes(), file.file_size());
+    /// assert!(header.len() < 200 && size > 8 << 30);
+    /// let model = Gguf::from_headers(vec![Header::parse_prefix(&header, size, &Limits::default())?])?;
+    /// assert_eq!(model.tensor_bytes(), 8 << 30);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`WriteError::Shape`] when the type cannot have the shape; nothing is added then.
+    pub fn hole(&mut self, name: &str, dims: &[u64], tensor_type: TensorType) -> Result<&mut Self, WriteError> {
+        let len = byte_len(name, dims, tensor_type)?;
+        self.tensors.push(Tensor { name: name.to_owned(), dims: dims.to_vec(), tensor_type, len, data: None });
         Ok(self)
     }
 
@@ -207,8 +234,20 @@ impl GgufWriter {
         self.tensor(name, dims, TensorType::F32, data)
     }
 
-    /// The file's bytes.
+    /// The file's bytes, holes filled with zeros.
     pub fn to_bytes(&self) -> Vec<u8> {
+        let mut out = self.header_bytes();
+        for tensor in &self.tensors {
+            let end = out.len() + usize::try_from(tensor.len).unwrap_or(usize::MAX);
+            out.extend(tensor.data.iter().flatten());
+            out.resize(end, 0);
+            self.pad(&mut out);
+        }
+        out
+    }
+
+    /// The file's bytes up to where tensor data begins: all that a reader of headers looks at.
+    pub fn header_bytes(&self) -> Vec<u8> {
         let mut out = b"GGUF".to_vec();
         out.extend(self.version.to_le_bytes());
         out.extend((self.tensors.len() as u64).to_le_bytes());
@@ -218,26 +257,32 @@ impl GgufWriter {
             out.extend(value_type.id().to_le_bytes());
             out.extend(value);
         }
-        let mut offset = 0;
+        let mut offset = 0_u64;
         for tensor in &self.tensors {
             out.extend(encode_string(tensor.name.as_bytes()));
             out.extend((tensor.dims.len() as u32).to_le_bytes());
             tensor.dims.iter().for_each(|dim| out.extend(dim.to_le_bytes()));
             out.extend(tensor.tensor_type.id().to_le_bytes());
-            out.extend((offset as u64).to_le_bytes());
-            offset = self.aligned(offset + tensor.data.len());
+            out.extend(offset.to_le_bytes());
+            offset = self.aligned(offset + tensor.len);
         }
-        for tensor in &self.tensors {
-            out.resize(self.aligned(out.len()), 0);
-            out.extend(&tensor.data);
-        }
-        // ggml pads the last tensor too.
-        out.resize(self.aligned(out.len()), 0);
+        self.pad(&mut out);
         out
     }
 
-    fn aligned(&self, len: usize) -> usize {
-        len.next_multiple_of(usize::try_from(self.alignment).unwrap_or(usize::MAX))
+    /// Bytes of the whole file.
+    pub fn file_size(&self) -> u64 {
+        // ggml pads the last tensor too.
+        self.tensors.iter().fold(self.header_bytes().len() as u64, |end, tensor| self.aligned(end + tensor.len))
+    }
+
+    fn aligned(&self, len: u64) -> u64 {
+        len.next_multiple_of(self.alignment)
+    }
+
+    fn pad(&self, out: &mut Vec<u8>) {
+        let len = usize::try_from(self.aligned(out.len() as u64)).unwrap_or(usize::MAX);
+        out.resize(len, 0);
     }
 
     /// Writes the file.
@@ -247,6 +292,23 @@ impl GgufWriter {
     pub fn write_to(&self, mut out: impl Write) -> io::Result<()> {
         out.write_all(&self.to_bytes())
     }
+
+    /// Writes the header into an empty file and gives the file its full size; no tensor's data is written, so every
+    /// tensor reads as zeros and the file takes little disk where the file system knows holes.
+    ///
+    /// # Errors
+    /// What the system reports.
+    pub fn write_sparse(&self, mut file: &File) -> io::Result<()> {
+        file.write_all(&self.header_bytes())?;
+        file.set_len(self.file_size())
+    }
+}
+
+/// Bytes of a tensor.
+fn byte_len(name: &str, dims: &[u64], tensor_type: TensorType) -> Result<u64, WriteError> {
+    Shape::new(dims)
+        .and_then(|shape| tensor_type.row_bytes(shape.row())?.checked_mul(shape.rows()?))
+        .ok_or_else(|| WriteError::Shape { tensor: name.to_owned(), dims: dims.to_vec(), tensor_type })
 }
 
 fn encode_string(text: &[u8]) -> Vec<u8> {
