@@ -26,7 +26,7 @@ mod tier;
 mod units;
 
 pub use backend::{
-    AcquireError, Backend, Device, DeviceReport, Event, FakeBackend, HostBackend, Op, PhaseName, Queue, QueueError, Tag,
+    AcquireError, Backend, Baked, Device, DeviceReport, Event, FakeBackend, HostBackend, Op, PhaseName, Queue, QueueError, Tag,
 };
 pub use bundle::{Bundle, Lines};
 pub use element::{

@@ -197,6 +197,16 @@ impl<T: Element> RawSpan<T> {
         self.len
     }
 
+    /// The stream it may be used on.
+    pub fn stream(&self) -> u32 {
+        self.stream
+    }
+
+    /// What must be known besides the type.
+    pub fn meta(&self) -> T::Meta {
+        self.meta
+    }
+
     fn cast<U: Element>(self) -> RawSpan<U>
     where
         T: SameElement<U>,

@@ -12,7 +12,7 @@ pub(crate) use device::DeviceCore;
 pub use device::{Device, DeviceReport};
 pub use fake::{Event, FakeBackend, Op};
 pub use host::HostBackend;
-pub use queue::{Queue, QueueError};
+pub use queue::{Baked, Queue, QueueError};
 pub(crate) use region::{PINNED, PhaseCell, Region};
 
 use crate::Bytes;

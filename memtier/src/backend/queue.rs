@@ -6,6 +6,8 @@ use std::{
     sync::atomic::{AtomicU64, Ordering},
 };
 
+use crate::record::LaunchError;
+
 /// The device did not do what was queued. Work queued before is in an unknown state.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[error("the device failed while {operation}: {reason}; end the model, a later launch would only report the same")]
@@ -67,6 +69,36 @@ pub unsafe trait Queue: Send + Sync + 'static {
 
     /// The backend's own stream object, for its launch wrappers.
     fn native(&self) -> &dyn Any;
+
+    /// Bakes launches into one object that the device replays by itself. `launches` is called once and queues them, while
+    /// the device writes down instead of running. `None`: this queue replays by calling them again.
+    ///
+    /// # Errors
+    /// Whatever `launches` returned, or [`LaunchError::Device`]. The queue is as it was, and runs launches again.
+    fn bake(
+        &self,
+        launches: &mut dyn FnMut() -> Result<(), LaunchError>,
+    ) -> Result<Option<Box<dyn Baked>>, LaunchError> {
+        let _ = launches;
+        Ok(None)
+    }
+}
+
+/// Launches that a queue baked: a CUDA graph. Dropped when no replay is in flight.
+///
+/// # Safety
+///
+/// The implementer promises that `launch` does on the queue, in order with its other work, what the launches that were
+/// baked would do.
+pub unsafe trait Baked: Send + Sync + 'static {
+    /// Queues a replay.
+    ///
+    /// # Errors
+    /// [`QueueError`].
+    ///
+    /// # Safety
+    /// `on` is the queue that baked it, and the memory that the launches use is committed and used by nothing else.
+    unsafe fn launch(&self, on: &dyn Queue) -> Result<(), QueueError>;
 }
 
 /// A queue whose work is done by the caller's thread, as CPU ops are.

@@ -123,7 +123,10 @@ impl<Ph: Phase> Engine<Ph> {
         drop(step);
         recorded.map_err(RecordError::Body)?;
         let (lane, _scratch) = (stream.lane().id(), stream.scratch.clone());
-        let graph = GraphExec { lane, tape: capture.into_tape(), _regions: keep.0, _scratch };
+        let tape = capture.into_tape();
+        let mut launches = || tape.iter().try_for_each(|op| op());
+        let baked = stream.lane().queue().bake(&mut launches).map_err(RecordError::Bake)?;
+        let graph = GraphExec { lane, baked, tape, _regions: keep.0, _scratch };
         let (slot, generation) = graphs.insert(graph);
         Ok(Graph { plan, slot, generation, bundle: PhantomData })
     }

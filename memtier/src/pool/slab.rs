@@ -65,8 +65,23 @@ impl RawSlab {
     }
 
     /// The stream it may be used on.
-    pub(crate) fn stream(&self) -> u32 {
+    pub fn stream(&self) -> u32 {
         self.stream
+    }
+
+    /// Units in one block.
+    pub fn block_units(&self) -> usize {
+        self.core.block_units
+    }
+
+    /// Tokens in one block.
+    pub fn block_tokens(&self) -> usize {
+        usize::try_from(self.core.per_block.count()).unwrap_or(usize::MAX)
+    }
+
+    /// The pool's id: a page table of another pool must not be used with it.
+    pub fn pool(&self) -> u64 {
+        self.core.id
     }
 }
 

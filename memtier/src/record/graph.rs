@@ -3,7 +3,7 @@
 use std::{marker::PhantomData, sync::Arc};
 
 use super::{LaunchError, ScratchStack, lane::Lane, recorder::Op};
-use crate::backend::Region;
+use crate::backend::{Baked, Region};
 
 /// The name of a recorded graph of bundle `B`. A name only: the engine owns the graph, and a stale one is a typed error.
 pub struct Graph<B> {
@@ -23,6 +23,8 @@ impl<B> Copy for Graph<B> {}
 /// A recorded graph, with the memory that it baked in: the bundle's regions and its stream's scratch.
 pub(crate) struct GraphExec {
     pub(crate) lane: u32,
+    /// What the device made of the tape. Goes before the tape, which keeps what the launches need.
+    pub(crate) baked: Option<Box<dyn Baked>>,
     pub(crate) tape: Vec<Op>,
     pub(crate) _regions: Vec<Arc<Region>>,
     pub(crate) _scratch: Arc<ScratchStack>,
@@ -77,7 +79,12 @@ impl GraphStore {
         if graph.lane != lane.id() {
             return Err(ReplayError::WrongStream { recorded: graph.lane, replayed: lane.id() });
         }
-        graph.tape.iter().try_for_each(|op| op()).map_err(ReplayError::Launch)
+        match &graph.baked {
+            // SAFETY: it was baked on this lane. The buffers are the bundle's and the stream's scratch, whose regions the
+            // graph keeps; the replay borrows the engine mutably.
+            Some(baked) => unsafe { baked.launch(lane.queue()) }.map_err(|error| ReplayError::Launch(error.into())),
+            None => graph.tape.iter().try_for_each(|op| op()).map_err(ReplayError::Launch),
+        }
     }
 }
 
@@ -97,6 +104,9 @@ pub enum RecordError<E = LaunchError> {
     /// The body failed; the capture was closed and nothing was recorded.
     #[error("in the capture: {0}")]
     Body(E),
+    /// The device did not bake the launches that the body wrote down; its capture was closed and nothing was recorded.
+    #[error("the graph could not be baked: {0}")]
+    Bake(LaunchError),
 }
 
 /// A graph was not replayed.

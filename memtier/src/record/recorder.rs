@@ -100,6 +100,31 @@ impl<P: Place> Recorder<P> {
         self.lane.queue()
     }
 
+    /// Runs `launch` on the queue (or writes it down, in a capture). For the launch wrappers of a backend, which took the
+    /// addresses from spans of `streams` and passed the spans' borrows through their own signature.
+    ///
+    /// # Errors
+    /// [`LaunchError::WrongStream`] for a span of another stream, and whatever `launch` returns (in a capture: when it is
+    /// baked or replayed).
+    #[doc(hidden)]
+    #[inline]
+    pub fn launch(
+        &self,
+        streams: &[u32],
+        launch: impl Fn(&dyn Queue) -> Result<(), LaunchError> + Send + Sync + 'static,
+    ) -> Result<(), LaunchError> {
+        self.check(streams)?;
+        match &self.tape {
+            None => launch(self.lane.queue()),
+            Some(tape) => {
+                let lane = self.lane.clone();
+                let run = move || launch(lane.queue());
+                tape.lock().unwrap_or_else(PoisonError::into_inner).push(Box::new(run));
+                Ok(())
+            }
+        }
+    }
+
     /// Copies host values into device memory, in stream order. The slice may go as soon as this returns.
     ///
     /// # Errors
