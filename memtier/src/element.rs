@@ -162,6 +162,26 @@ impl<F: PackedFormat> Element for Packed<F> {
     const PER: usize = 1;
 }
 
+/// An element that needs a format: [`Packed`].
+#[doc(hidden)]
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` has its own size",
+    label = "takes no format",
+    note = "`format` is for `Packed<..>` fields, whose size is known at run time only: remove it, or make the field `Packed<..>`"
+)]
+pub trait Formatted: Element {
+    /// How it is stored.
+    type Format: PackedFormat;
+    /// What a span of it knows.
+    fn meta(format: Self::Format, rows: usize, columns: usize) -> Self::Meta;
+}
+impl<F: PackedFormat> Formatted for Packed<F> {
+    type Format = F;
+    fn meta(format: F, rows: usize, columns: usize) -> PackedMeta<F> {
+        PackedMeta { format, rows, columns }
+    }
+}
+
 /// Type equality of two elements, with a sentence for when they differ (row k of the table of illegal states).
 #[diagnostic::on_unimplemented(
     message = "the kernel takes `{Other}` elements, this span holds `{Self}`",

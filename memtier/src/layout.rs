@@ -4,7 +4,7 @@ use std::{borrow::Borrow, fmt, marker::PhantomData, sync::Arc};
 
 use crate::{
     backend::Region,
-    element::{Element, Packed, PackedFormat, PackedMeta, Plain},
+    element::{Element, Formatted, PackedFormat, Plain},
     owned::Owned,
     storage::Storage,
     tier::{SameTier, Tier},
@@ -140,13 +140,13 @@ impl<'w, T: Tier> Walk<'w, T> {
     }
 
     /// The next field, in a format that is known now.
-    pub fn packed<F: PackedFormat>(
+    pub fn packed<E: Formatted>(
         &mut self,
         field: &'static str,
-        format: F,
+        format: E::Format,
         shape: &[usize],
         align: u64,
-    ) -> Result<Slot<Packed<F>>, SizeError> {
+    ) -> Result<Slot<E>, SizeError> {
         product(field, shape)?;
         let (columns, rows) = shape.split_last().map_or((1, 1), |(last, rest)| (*last, rest.iter().product()));
         let bytes = format.bytes(shape).ok_or_else(|| SizeError::Format {
@@ -154,9 +154,10 @@ impl<'w, T: Tier> Walk<'w, T> {
             format: format!("{format:?}"),
             shape: format!("{shape:?}"),
         })?;
-        let len = usize::try_from(bytes.count()).map_err(|_| SizeError::Overflow { field })?;
+        let units = usize::try_from(bytes.count()).ok();
+        let len = units.and_then(|bytes| bytes.checked_div(size_of::<E::Repr>())).ok_or(SizeError::Overflow { field })?;
         let offset = self.advance(field, bytes, align, shape, || format!("{format:?}"))?;
-        Ok(Slot { offset, len, meta: PackedMeta { format, rows, columns } })
+        Ok(Slot { offset, len, meta: E::meta(format, rows, columns) })
     }
 
     fn advance(

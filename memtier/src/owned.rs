@@ -1,6 +1,6 @@
 //! One field of a storage.
 
-use std::{marker::PhantomData, sync::Arc};
+use std::{fmt, marker::PhantomData, sync::Arc};
 
 use crate::{
     backend::Region,
@@ -66,6 +66,12 @@ impl<E: Element, T: Tier> Owned<E, T> {
     #[doc(hidden)]
     pub fn span_mut<P: Place<Space = T::Space>>(&mut self, cx: &Cx<P>) -> StableSpanMut<'_, E, P> {
         StableSpanMut::new(self.addr, self.len, self.meta, cx.mark())
+    }
+}
+
+impl<E: Element, T> fmt::Debug for Owned<E, T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Owned<{}>[{}]", E::NAME, self.len)
     }
 }
 

@@ -77,6 +77,7 @@ pub type SpaceOf<T> = <<T as Storage>::Tier as Tier>::Space;
 
 /// An array of storages, `[LayerWeights; layers]` in a declaration.
 #[doc(hidden)]
+#[derive(Debug)]
 pub struct Nested<N>(Box<[N]>);
 
 /// Read views of an array of storages.

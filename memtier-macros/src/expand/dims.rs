@@ -18,8 +18,14 @@ pub(crate) struct Rewritten {
     pub(crate) tokens: TokenStream,
     /// Whether it uses `__mt_math`.
     pub(crate) checked: bool,
-    /// Whether it is a constant that can be evaluated beside the struct.
+    /// Whether it is made of literals and constants that can be named beside the struct.
     pub(crate) constant: bool,
+}
+
+impl ToTokens for Rewritten {
+    fn to_tokens(&self, tokens: &mut TokenStream) {
+        self.tokens.to_tokens(tokens);
+    }
 }
 
 /// What the names in an expression mean.

@@ -3,6 +3,7 @@
 
 mod bundle;
 mod dims;
+mod lay_out;
 mod storage;
 mod views;
 

@@ -1,25 +1,29 @@
 //! The `Storage` impl: one checked function lays out, the others follow the slots.
 
 use proc_macro2::{Ident, Span, TokenStream};
-use quote::{ToTokens, quote, quote_spanned};
-use syn::{Expr, Type, ext::IdentExt, parse_quote, spanned::Spanned};
+use quote::{ToTokens, quote};
+use syn::{Type, ext::IdentExt, parse_quote};
 
 use super::{
     Moved, arguments, borrow,
-    dims::{Rewritten, Scope, local},
+    dims::local,
+    lay_out::{LaidOut, lay_out},
     place,
     views::{generics, in_space, named},
     without_defaults,
 };
-use crate::model::{Field, Head, Kind, Space, Storage, const_params};
+use crate::model::{Field, Head, Kind, Space, Storage};
 
 pub(crate) fn expand(model: &Storage, broken: bool) -> TokenStream {
     let layout = layout(model);
-    let storage = storage(model, broken);
+    let laid_out = if broken { LaidOut::default() } else { lay_out(model) };
+    let constants = laid_out.constants.clone();
+    let storage = storage(model, laid_out, broken);
     let nesting = nesting(model);
     let inherent = inherent(model);
     quote! {
         const _: () = {
+            #constants
             #layout
             #storage
             #nesting
@@ -39,7 +43,7 @@ impl Storage {
     }
 
     /// The nested storage of this type, in our space.
-    fn nested(&self, ty: &Type) -> TokenStream {
+    pub(super) fn nested(&self, ty: &Type) -> TokenStream {
         in_space(self, ty, &self.space.ty())
     }
 }
@@ -75,7 +79,7 @@ fn layout(model: &Storage) -> TokenStream {
     }
 }
 
-fn storage(model: &Storage, broken: bool) -> TokenStream {
+fn storage(model: &Storage, laid_out: LaidOut, broken: bool) -> TokenStream {
     let Head { ident, generics: of, .. } = &model.head;
     let (private, tier, dims) = (model.head.private(), model.tier(), model.dims());
     let (params, own, clause) = (without_defaults(of), arguments(of), &of.where_clause);
@@ -87,7 +91,7 @@ fn storage(model: &Storage, broken: bool) -> TokenStream {
     let bodies = match broken {
         true => Bodies::impossible(&private),
         false => Bodies {
-            lay_out: lay_out(model),
+            lay_out: laid_out.body,
             build: literal(model, ident, each(&|field| build(model, field))),
             has_shape_of: {
                 let same = each(&|field| same(&private, field));
@@ -170,144 +174,6 @@ impl Bodies {
 fn literal(model: &Storage, name: &Ident, values: Vec<TokenStream>) -> TokenStream {
     let fields = model.fields.iter().map(|field| &field.ident);
     quote!(#name { #(#fields: #values,)* })
-}
-
-// ----------------------------------------------------------------------------------------------------- lay_out
-
-fn lay_out(model: &Storage) -> TokenStream {
-    let private = model.head.private();
-    let consts = const_params(&model.head.generics);
-    let fields = model.fields.iter().map(|field| {
-        let ident = &field.ident;
-        let laid_out = Laying { model, field, private: &private, consts: &consts }.field();
-        quote!(#ident: #laid_out)
-    });
-    quote! {
-        #private::core::result::Result::Ok(__MtLayout {
-            #(#fields,)*
-            __mt_of: #private::core::marker::PhantomData,
-        })
-    }
-}
-
-/// One field being laid out.
-struct Laying<'l> {
-    model: &'l Storage,
-    field: &'l Field,
-    private: &'l TokenStream,
-    consts: &'l [Ident],
-}
-
-impl Laying<'_> {
-    fn field(&self) -> TokenStream {
-        let slot = match &self.field.kind {
-            Kind::Element(ty) => self.element(ty),
-            Kind::Nested(ty) => self.nested(ty),
-            Kind::Array(ty, len) => self.array(ty, len),
-            Kind::Broken(_) | Kind::Half => quote!(()),
-        };
-        let Some(when) = &self.field.attrs.when else { return slot };
-        let Laying { private, .. } = self;
-        let when = self.rewrite(when, false);
-        let condition = self.checked(&[&when], quote!(#when));
-        quote_spanned! {self.field.ident.span()=>
-            if #condition {
-                #private::core::option::Option::Some(#slot)
-            } else {
-                #private::core::option::Option::None
-            }
-        }
-    }
-
-    fn rewrite(&self, expr: &Expr, indexed: bool) -> Rewritten {
-        Scope { consts: self.consts, indexed }.rewrite(expr)
-    }
-
-    /// `body`, after arithmetic that was checked.
-    fn math(&self, used: &[&Rewritten]) -> (TokenStream, TokenStream) {
-        if !used.iter().any(|expr| expr.checked) {
-            return Default::default();
-        }
-        let (private, name, math) = (self.private, self.field.name(), local("__mt_math", Span::call_site()));
-        (quote!(let #math = #private::Math::of(#name);), quote!(#math.done()?;))
-    }
-
-    fn element(&self, ty: &Type) -> TokenStream {
-        let (attrs, name) = (&self.field.attrs, self.field.name());
-        let shape: Vec<_> = attrs.shape.iter().flatten().map(|dim| self.rewrite(dim, false)).collect();
-        let format = attrs.format.as_ref().map(|format| self.rewrite(format, false));
-        let (open, close) = self.math(&shape.iter().chain(&format).collect::<Vec<_>>());
-        let [walk, dims, formed] =
-            ["__mt_walk", "__mt_shape", "__mt_format"].map(|name| local(name, Span::call_site()));
-        let (private, count) = (self.private, shape.len());
-        let align = attrs.align.as_ref().map_or(quote!(1), |align| match align {
-            Expr::Lit(_) => align.to_token_stream(),
-            _ => quote!((#align) as #private::core::primitive::u64),
-        });
-        let (let_format, slot) = match format {
-            Some(format) => (
-                quote!(let #formed = #format;),
-                quote_spanned!(ty.span()=> #walk.packed(#name, #formed, &#dims, #align)?),
-            ),
-            None => (quote!(), quote_spanned!(ty.span()=> #walk.field::<#ty>(#name, &#dims, #align)?)),
-        };
-        quote! {{
-            #open
-            let #dims: [#private::core::primitive::usize; #count] = [#(#shape),*];
-            #let_format
-            #close
-            #slot
-        }}
-    }
-
-    fn nested(&self, ty: &Type) -> TokenStream {
-        let (name, nested) = (self.field.name(), self.model.nested(ty));
-        let [walk, dims, item] = ["__mt_walk", "__mt_dims", "__mt_item"].map(|name| local(name, Span::call_site()));
-        let Some(expr) = &self.field.attrs.dims else {
-            return quote_spanned!(ty.span()=> #walk.nested::<#nested>(#name, #dims)?);
-        };
-        let expr = self.rewrite(expr, false);
-        let (open, close) = self.math(&[&expr]);
-        let slot = quote_spanned!(ty.span()=> #walk.nested::<#nested>(#name, #item)?);
-        quote! {{
-            #open
-            let #item = &#expr;
-            #close
-            #slot
-        }}
-    }
-
-    fn array(&self, ty: &Type, len: &Expr) -> TokenStream {
-        let (name, nested) = (self.field.name(), self.model.nested(ty));
-        let [walk, count, index, items] =
-            ["__mt_walk", "__mt_count", "__mt_index", "__mt_items"].map(|name| local(name, Span::call_site()));
-        let own = local("__mt_dims", Span::call_site());
-        let len = self.rewrite(len, false);
-        let dims = self.field.attrs.dims.as_ref().map(|dims| self.rewrite(dims, true));
-        let (open, close) = self.math(&[&len].into_iter().chain(&dims).collect::<Vec<_>>());
-        let dims = dims.map_or(quote!(#own), |dims| quote!(#dims));
-        let private = self.private;
-        let walked =
-            quote_spanned!(ty.span()=> #walk.array::<#nested, _>(#name, #count, |#index| { let _ = #index; #dims }));
-        quote! {{
-            #open
-            let #count: #private::core::primitive::usize = #len;
-            #close
-            let #items = #walked;
-            #close
-            #items?
-        }}
-    }
-
-    /// An expression behind its checks.
-    fn checked(&self, used: &[&Rewritten], value: TokenStream) -> TokenStream {
-        let (open, close) = self.math(used);
-        if open.is_empty() {
-            return value;
-        }
-        let result = local("__mt_value", Span::call_site());
-        quote!({ #open let #result = #value; #close #result })
-    }
 }
 
 // ------------------------------------------------------------------------------------------- the other functions
@@ -449,11 +315,5 @@ fn inherent(model: &Storage) -> TokenStream {
                 <Self as #private::Storage>::fields(#own)
             }
         }
-    }
-}
-
-impl ToTokens for Rewritten {
-    fn to_tokens(&self, tokens: &mut TokenStream) {
-        self.tokens.to_tokens(tokens);
     }
 }

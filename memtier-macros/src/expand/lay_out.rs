@@ -1,0 +1,200 @@
+//! `Storage::lay_out`: asks the walk for a slot for each field, with checked sizes.
+
+use std::cell::RefCell;
+
+use proc_macro2::{Ident, Span, TokenStream};
+use quote::{ToTokens, format_ident, quote, quote_spanned};
+use syn::{Expr, Type, spanned::Spanned};
+
+use super::dims::{Rewritten, Scope, local};
+use crate::model::{Field, Kind, Storage, const_params};
+
+/// The function's body, and the constants that it uses.
+#[derive(Default)]
+pub(crate) struct LaidOut {
+    pub(crate) body: TokenStream,
+    /// Beside the impl, where `cargo check` evaluates them: the impl is generic, and what stands in it is evaluated when
+    /// somebody carves.
+    pub(crate) constants: TokenStream,
+}
+
+pub(crate) fn lay_out(model: &Storage) -> LaidOut {
+    let private = model.head.private();
+    let consts = const_params(&model.head.generics);
+    let constants = RefCell::default();
+    let fields = model.fields.iter().map(|field| {
+        let ident = &field.ident;
+        let laid_out = Laying { model, field, private: &private, consts: &consts, constants: &constants }.field();
+        quote!(#ident: #laid_out)
+    });
+    let body = quote! {
+        #private::core::result::Result::Ok(__MtLayout {
+            #(#fields,)*
+            __mt_of: #private::core::marker::PhantomData,
+        })
+    };
+    LaidOut { body, constants: constants.into_inner() }
+}
+
+/// One field being laid out.
+struct Laying<'l> {
+    model: &'l Storage,
+    field: &'l Field,
+    private: &'l TokenStream,
+    consts: &'l [Ident],
+    constants: &'l RefCell<TokenStream>,
+}
+
+/// The local variables of the generated function.
+fn locals<const N: usize>(names: [&str; N]) -> [Ident; N] {
+    names.map(|name| local(name, Span::call_site()))
+}
+
+impl Laying<'_> {
+    fn field(&self) -> TokenStream {
+        let slot = match &self.field.kind {
+            Kind::Element(ty) => self.element(ty),
+            Kind::Nested(ty) => self.nested(ty),
+            Kind::Array(ty, len) => self.array(ty, len),
+            Kind::Broken(_) | Kind::Half => quote!(()),
+        };
+        let Some(when) = &self.field.attrs.when else { return slot };
+        let private = self.private;
+        let when = self.rewrite(when, false);
+        let [there] = locals(["__mt_there"]);
+        let (open, close) = self.math(&[&when]);
+        quote! {{
+            #open
+            let #there: #private::core::primitive::bool = #when;
+            #close
+            if #there {
+                #private::core::option::Option::Some(#slot)
+            } else {
+                #private::core::option::Option::None
+            }
+        }}
+    }
+
+    fn rewrite(&self, expr: &Expr, indexed: bool) -> Rewritten {
+        Scope { consts: self.consts, indexed }.rewrite(expr)
+    }
+
+    /// A dimension or a count. A constant one is checked beside the impl.
+    fn size(&self, expr: &Expr, what: &str) -> Rewritten {
+        let size = self.rewrite(expr, false);
+        if !size.constant || matches!(expr, Expr::Lit(_)) {
+            return size;
+        }
+        let (private, name) = (self.private, self.field.name());
+        let message = format!("a dimension of `{name}` is zero");
+        let value = self.constant(expr, what, quote!(usize), quote!(#expr));
+        if what != "COUNT" {
+            let assertion = quote_spanned! {expr.span()=>
+                const _: () = #private::core::assert!(#value != 0, #message);
+            };
+            self.constants.borrow_mut().extend(assertion);
+        }
+        Rewritten { tokens: value.to_token_stream(), ..size }
+    }
+
+    fn constant(&self, expr: &Expr, what: &str, ty: TokenStream, value: TokenStream) -> Ident {
+        let name = format_ident!("__MT_{}_{}", self.field.name().to_uppercase(), what, span = expr.span());
+        let private = self.private;
+        let item = quote_spanned!(expr.span()=> const #name: #private::core::primitive::#ty = #value;);
+        self.constants.borrow_mut().extend(item);
+        name
+    }
+
+    fn align(&self, align: &Expr) -> Rewritten {
+        let value = self.rewrite(align, false);
+        let (private, name) = (self.private, self.field.name());
+        if matches!(align, Expr::Lit(_)) {
+            return value;
+        }
+        let wide = |tokens: TokenStream| quote!((#tokens) as #private::core::primitive::u64);
+        if !value.constant {
+            return Rewritten { tokens: wide(value.tokens), ..value };
+        }
+        let message = format!("the alignment of `{name}` is no power of two, or larger than 4096");
+        let constant = self.constant(align, "ALIGN", quote!(u64), wide(align.to_token_stream()));
+        let assertion = quote_spanned! {align.span()=>
+            const _: () = #private::core::assert!(#constant.is_power_of_two() && #constant <= 4096, #message);
+        };
+        self.constants.borrow_mut().extend(assertion);
+        Rewritten { tokens: constant.to_token_stream(), ..value }
+    }
+
+    /// What stands in front of arithmetic and behind it, when some is checked.
+    fn math(&self, used: &[&Rewritten]) -> (TokenStream, TokenStream) {
+        if !used.iter().any(|expr| expr.checked) {
+            return Default::default();
+        }
+        let (private, name, [math]) = (self.private, self.field.name(), locals(["__mt_math"]));
+        (quote!(let #math = #private::Math::of(#name);), quote!(#math.done()?;))
+    }
+
+    fn element(&self, ty: &Type) -> TokenStream {
+        let (attrs, name) = (&self.field.attrs, self.field.name());
+        let shape = attrs.shape.iter().flatten().enumerate();
+        let shape: Vec<_> = shape.map(|(index, dim)| self.size(dim, &index.to_string())).collect();
+        let format = attrs.format.as_ref().map(|format| self.rewrite(format, false));
+        let align = attrs.align.as_ref().map(|align| self.align(align));
+        let (open, close) = self.math(&shape.iter().chain(&format).chain(&align).collect::<Vec<_>>());
+        let [walk, dims, formed, aligned] = locals(["__mt_walk", "__mt_shape", "__mt_format", "__mt_align"]);
+        let (private, count) = (self.private, shape.len());
+        let align = align.map_or(quote!(1), ToTokens::into_token_stream);
+        let (let_format, slot) = match format {
+            Some(format) => (
+                quote!(let #formed = #format;),
+                quote_spanned!(ty.span()=> #walk.packed::<#ty>(#name, #formed, &#dims, #aligned)?),
+            ),
+            None => (quote!(), quote_spanned!(ty.span()=> #walk.field::<#ty>(#name, &#dims, #aligned)?)),
+        };
+        quote! {{
+            #open
+            let #dims: [#private::core::primitive::usize; #count] = [#(#shape),*];
+            let #aligned: #private::core::primitive::u64 = #align;
+            #let_format
+            #close
+            #slot
+        }}
+    }
+
+    fn nested(&self, ty: &Type) -> TokenStream {
+        let (name, nested) = (self.field.name(), self.model.nested(ty));
+        let [walk, dims, item] = locals(["__mt_walk", "__mt_dims", "__mt_item"]);
+        let Some(expr) = &self.field.attrs.dims else {
+            return quote_spanned!(ty.span()=> #walk.nested::<#nested>(#name, #dims)?);
+        };
+        let expr = self.rewrite(expr, false);
+        let (open, close) = self.math(&[&expr]);
+        let slot = quote_spanned!(ty.span()=> #walk.nested::<#nested>(#name, #item)?);
+        quote! {{
+            #open
+            let #item = &#expr;
+            #close
+            #slot
+        }}
+    }
+
+    fn array(&self, ty: &Type, len: &Expr) -> TokenStream {
+        let (name, nested) = (self.field.name(), self.model.nested(ty));
+        let [walk, own, count, index, items] =
+            locals(["__mt_walk", "__mt_dims", "__mt_count", "__mt_index", "__mt_items"]);
+        let len = self.size(len, "COUNT");
+        let dims = self.field.attrs.dims.as_ref().map(|dims| self.rewrite(dims, true));
+        let (open, close) = self.math(&[&len].into_iter().chain(&dims).collect::<Vec<_>>());
+        let dims = dims.map_or(quote!(#own), ToTokens::into_token_stream);
+        let private = self.private;
+        let walked =
+            quote_spanned!(ty.span()=> #walk.array::<#nested, _>(#name, #count, |#index| { let _ = #index; #dims }));
+        quote! {{
+            #open
+            let #count: #private::core::primitive::usize = #len;
+            #close
+            let #items = #walked;
+            #close
+            #items?
+        }}
+    }
+}
