@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use engine_kernels::KernelError;
 use memtier::{
     AcquireBlocksError, AdvanceError, CarveError, DrainError, LaunchError, PlanError, QueueError, RecordError, ReplayError,
-    RowError, SizeError, StagingError, StepError,
+    RowError, ScratchFull, SizeError, StagingError, StepError,
 };
 use memtier_model::{DescribeError, GgufError, MetadataError};
 
@@ -75,6 +75,9 @@ pub enum EngineError {
     /// A step.
     #[error(transparent)]
     Step(#[from] StepError),
+    /// The scratch stack.
+    #[error(transparent)]
+    Scratch(#[from] ScratchFull),
     /// A launch.
     #[error(transparent)]
     Launch(#[from] LaunchError),

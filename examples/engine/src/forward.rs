@@ -197,7 +197,7 @@ fn activations<'x, P: Place>(
     float: &'x StableSpanMut<'_, f32, P>,
     rows: usize,
     columns: usize,
-) -> Result<Activations<'x, P>, LaunchError> {
+) -> Result<Activations<StableSpan<'x, u8, P>, StableSpan<'x, f32, P>>, LaunchError> {
     Ok(Activations { quantized: part(quantized.read(), quant_bytes(rows, columns))?, float: float.read(), rows, columns })
 }
 

@@ -303,8 +303,7 @@ impl Llm {
             window_table.clear(on, row)?;
         }
         self.batch.lengths[row] = 0;
-        drop(sequence);
-        step.finish()?;
+        drop((sequence, step));
         Ok(())
     }
 

@@ -2,7 +2,7 @@
 
 use engine_kernels::{self as kernels, Activation, Input as Rows, Packed as Matrix, Projection, QuantRows};
 use memtier::{
-    Fits, Host, Input, Is, LaunchError, Packed, PackedTensor, Place, Recorder, SameElement, StableSpan, StableSpanMut, input,
+    Fits, Host, Input, Is, LaunchError, Packed, PackedTensor, Place, Recorder, SameElement, StableSpanMut, input,
     output, packed,
 };
 
@@ -15,23 +15,17 @@ fn matrix<'x>(tensor: &PackedTensor<'x, WeightFormat>) -> Result<Matrix<'x>, Lau
 }
 
 /// The inputs of projections: `rows` x `columns`, quantised for quantised weights and as they are for float weights.
-pub struct Activations<'a, P: Place> {
-    /// Quantised rows, [`QuantRows::bytes`] long.
-    pub quantized: StableSpan<'a, u8, P>,
-    /// The rows themselves; read by float weights only.
-    pub float: StableSpan<'a, f32, P>,
+#[derive(Clone, Copy)]
+pub struct Activations<Q, F> {
+    /// Quantised rows (u8), [`QuantRows::bytes`] long.
+    pub quantized: Q,
+    /// The rows themselves (f32); read by float weights only.
+    pub float: F,
     /// How many rows.
     pub rows: usize,
     /// Elements of a row.
     pub columns: usize,
 }
-
-impl<P: Place> Clone for Activations<'_, P> {
-    fn clone(&self) -> Self {
-        *self
-    }
-}
-impl<P: Place> Copy for Activations<'_, P> {}
 
 /// The rows in the form that `weights` multiplies.
 fn rows<'x>(
@@ -89,7 +83,7 @@ pub fn project<P: Place<Space: Is<Host>>>(
     cpu: &Cpu,
     out: &mut StableSpanMut<'_, impl SameElement<f32>, impl Fits<P>>,
     weights: impl Input<Packed<WeightFormat>, P>,
-    x: Activations<'_, P>,
+    x: Activations<impl Input<u8, P>, impl Input<f32, P>>,
 ) -> Result<(), LaunchError> {
     let cpu = cpu.clone();
     let shape = (x.rows, x.columns);
@@ -112,7 +106,7 @@ pub fn project_qkv<P: Place<Space: Is<Host>>>(
     cpu: &Cpu,
     [q, k, v]: [&mut StableSpanMut<'_, impl SameElement<f32>, impl Fits<P>>; 3],
     [wq, wk, wv]: [impl Input<Packed<WeightFormat>, P>; 3],
-    x: Activations<'_, P>,
+    x: Activations<impl Input<u8, P>, impl Input<f32, P>>,
 ) -> Result<(), LaunchError> {
     let cpu = cpu.clone();
     let shape = (x.rows, x.columns);
@@ -151,7 +145,7 @@ pub fn project_gated<P: Place<Space: Is<Host>>>(
     out: &mut StableSpanMut<'_, impl SameElement<f32>, impl Fits<P>>,
     [gate, up]: [impl Input<Packed<WeightFormat>, P>; 2],
     activation: Activation,
-    x: Activations<'_, P>,
+    x: Activations<impl Input<u8, P>, impl Input<f32, P>>,
 ) -> Result<(), LaunchError> {
     let cpu = cpu.clone();
     let shape = (x.rows, x.columns);

@@ -9,7 +9,7 @@ mod norm;
 mod position;
 mod sample;
 
-pub use attention::{KvLayer, attend, kv_write};
+pub use attention::{KvLayer, MAX_ROWS, attend, kv_write};
 pub use linear::{Activations, embed, gather, project, project_gated, project_qkv, quantize};
 pub use norm::{head_norm, norm, residual_norm};
 pub use position::{Rope, angles, rotate};

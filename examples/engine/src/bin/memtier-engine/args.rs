@@ -1,0 +1,234 @@
+//! The flags.
+
+use std::{ffi::OsString, path::PathBuf, str::FromStr};
+
+use lexopt::prelude::*;
+use memtier::{Bytes, plan::Locks};
+use memtier_engine::{Sampling, Settings};
+
+/// What was asked for.
+pub struct Args {
+    pub command: Command,
+    pub model: PathBuf,
+    pub settings: Settings,
+    pub prompts: Vec<String>,
+    /// Give the prompt to the model as it is, without its chat template.
+    pub raw: bool,
+    pub max_tokens: usize,
+    pub sampling: Sampling,
+    pub json: Option<PathBuf>,
+    /// Print the machine form instead of a report.
+    pub json_to_stdout: bool,
+    pub prefill: usize,
+    pub decode: usize,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Command {
+    Demo,
+    Plan,
+    Bench,
+    Generate,
+}
+
+pub const HELP: &str = "\
+Serves a GGUF model from memory that was planned to the byte.
+
+  memtier-engine demo     --model-file FILE [--prompt TEXT]...    answer, plan, memory report
+  memtier-engine generate --model-file FILE --prompt TEXT...      the answers only
+  memtier-engine plan     --model-file FILE                       the plan or its refusal, nothing is loaded
+  memtier-engine bench    --model-file FILE --json                tokens per second, as JSON
+
+  --prompt TEXT         may be given several times: all are answered at once
+  --raw                 no chat template
+  --max-tokens N        length of the answer (128)
+  --threads N           (all cores)
+  --budget SIZE         what plan and engine may take: 512MiB, 2GiB (2GiB)
+  --max-batch N         sequences at once (4)
+  --max-seq-len N       tokens of a sequence, prompt and answer (2048)
+  --prefill-chunk N     prompt tokens of one pass (512)
+  --block-tokens N      tokens of a KV block (16)
+  --lock NAME           a setting that a refusal must not suggest to change: max-batch, max-seq-len, prefill-chunk, budget
+  --temperature X       0 is greedy (0)
+  --top-p X  --top-k N  --seed N
+  --json FILE           also write the figures as JSON (bench: print them)
+
+  memtier-engine demo --model-file smollm2.gguf --prompt 'Why is the sky blue?' --max-tokens 64
+";
+
+fn parse<T: FromStr>(flag: &str, value: OsString, what: &str) -> Result<T, String> {
+    let value = value.into_string().map_err(|value| format!("--{flag} {}: not text", value.display()))?;
+    value.parse().map_err(|_| format!("--{flag} {value}: expected {what}"))
+}
+
+/// `512MiB`, `2GiB`, `1000000`.
+fn size(flag: &str, value: OsString) -> Result<Bytes, String> {
+    let text = value.into_string().map_err(|value| format!("--{flag} {}: not text", value.display()))?;
+    let wrong = || format!("--{flag} {text}: expected a size such as 512MiB, 2GiB or a number of bytes");
+    let digits = text.find(|letter: char| !letter.is_ascii_digit()).unwrap_or(text.len());
+    let (number, unit) = text.split_at(digits);
+    let number: u64 = number.parse().map_err(|_| wrong())?;
+    let unit = match unit.trim().to_ascii_lowercase().as_str() {
+        "" | "b" => 1,
+        "kib" | "k" => 1 << 10,
+        "mib" | "m" => 1 << 20,
+        "gib" | "g" => 1 << 30,
+        _ => return Err(wrong()),
+    };
+    Bytes::new(unit).times(number).map_err(|_| wrong())
+}
+
+fn lock(locks: &mut Locks, value: OsString) -> Result<(), String> {
+    let name: String = parse("lock", value, "the name of a setting")?;
+    match name.as_str() {
+        "max-batch" => locks.max_batch = true,
+        "max-seq-len" => locks.max_seq_len = true,
+        "prefill-chunk" => locks.prefill_chunk = true,
+        "budget" => locks.budget = true,
+        _ => return Err(format!("--lock {name}: expected max-batch, max-seq-len, prefill-chunk or budget")),
+    }
+    Ok(())
+}
+
+const FLAGS: &[&str] = &[
+    "model-file", "prompt", "raw", "max-tokens", "threads", "budget", "max-batch", "max-seq-len", "prefill-chunk",
+    "block-tokens", "lock", "temperature", "top-p", "top-k", "seed", "json", "prefill", "decode", "help",
+];
+
+/// The flag that was probably meant: the one with the most letters in common at its beginning.
+fn nearest(name: &str) -> Option<&'static str> {
+    let common = |flag: &str| flag.bytes().zip(name.bytes()).take_while(|(a, b)| a == b).count();
+    FLAGS.iter().copied().max_by_key(|flag| common(flag)).filter(|flag| common(flag) >= 2)
+}
+
+/// Reads the command line. `Ok(None)`: help was asked for.
+///
+/// # Errors
+/// One line: the flag, its value, what was expected.
+pub fn read(args: impl Iterator<Item = OsString>) -> Result<Option<Args>, String> {
+    let mut parser = lexopt::Parser::from_iter(args);
+    let mut command = None;
+    let mut read = Args {
+        command: Command::Demo,
+        model: PathBuf::new(),
+        settings: Settings::default(),
+        prompts: Vec::new(),
+        raw: false,
+        max_tokens: 128,
+        sampling: Sampling::GREEDY,
+        json: None,
+        json_to_stdout: false,
+        prefill: 500,
+        decode: 64,
+    };
+    let count = "a whole number";
+    let one_line = |error: lexopt::Error| error.to_string();
+    while let Some(argument) = parser.next().map_err(one_line)? {
+        let flag = match &argument {
+            Short('h') => "help",
+            Long(name) => name,
+            Value(value) if command.is_none() => {
+                command = Some(match value.to_str() {
+                    Some("demo") => Command::Demo,
+                    Some("plan") => Command::Plan,
+                    Some("bench") => Command::Bench,
+                    Some("generate") => Command::Generate,
+                    _ => return Err(format!("{}: expected demo, generate, plan or bench", value.display())),
+                });
+                continue;
+            }
+            other => return Err(format!("{}: not understood, see --help", lexopt_name(other))),
+        };
+        let flag = flag.to_owned();
+        if flag == "help" {
+            return Ok(None);
+        }
+        if flag == "raw" {
+            read.raw = true;
+            continue;
+        }
+        if !FLAGS.contains(&flag.as_str()) {
+            let hint = nearest(&flag).map_or(String::new(), |near| format!(", did you mean --{near}?"));
+            return Err(format!("--{flag}: no such flag{hint}"));
+        }
+        if flag == "json" && command == Some(Command::Bench) {
+            read.json_to_stdout = true;
+            continue;
+        }
+        let value = parser.value().map_err(|_| format!("--{flag}: needs a value"))?;
+        match flag.as_str() {
+            "model-file" => read.model = value.into(),
+            "prompt" => read.prompts.push(parse(&flag, value, "text")?),
+            "max-tokens" => read.max_tokens = parse(&flag, value, count)?,
+            "threads" => read.settings.threads = parse(&flag, value, count)?,
+            "budget" => read.settings.budget = size(&flag, value)?,
+            "max-batch" => read.settings.max_batch = parse(&flag, value, count)?,
+            "max-seq-len" => read.settings.max_seq_len = parse(&flag, value, count)?,
+            "prefill-chunk" => read.settings.prefill_chunk = parse(&flag, value, count)?,
+            "block-tokens" => read.settings.block_tokens = parse(&flag, value, count)?,
+            "lock" => lock(&mut read.settings.locks, value)?,
+            "temperature" => read.sampling.temperature = parse(&flag, value, "a number")?,
+            "top-p" => read.sampling.top_p = parse(&flag, value, "a number")?,
+            "top-k" => read.sampling.top_k = parse(&flag, value, count)?,
+            "seed" => read.sampling.seed = parse(&flag, value, count)?,
+            "json" => read.json = Some(value.into()),
+            "prefill" => read.prefill = parse(&flag, value, count)?,
+            "decode" => read.decode = parse(&flag, value, count)?,
+            _ => return Err(format!("--{flag}: not understood, see --help")),
+        }
+    }
+    read.command = command.ok_or("no command: demo, generate, plan or bench, see --help")?;
+    if read.model.as_os_str().is_empty() {
+        return Err("--model-file is missing: the path of a GGUF file".into());
+    }
+    if read.max_tokens == 0 {
+        return Err("--max-tokens 0: ask for at least one token".into());
+    }
+    if read.prefill == 0 || read.decode == 0 {
+        return Err("--prefill and --decode: at least one token each".into());
+    }
+    Ok(Some(read))
+}
+
+fn lexopt_name(argument: &lexopt::Arg<'_>) -> String {
+    match argument {
+        Short(letter) => format!("-{letter}"),
+        Long(name) => format!("--{name}"),
+        Value(value) => value.display().to_string(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read_all(words: &[&str]) -> Result<Option<Args>, String> {
+        read(std::iter::once("memtier-engine").chain(words.iter().copied()).map(OsString::from))
+    }
+
+    #[test]
+    fn every_bad_flag_is_one_line_with_its_value() {
+        let bad = [
+            (&["demo", "--model-file", "m", "--threads", "many"][..], "--threads many"),
+            (&["demo", "--model-file", "m", "--budget", "2 parsecs"], "--budget 2 parsecs"),
+            (&["demo", "--model-file", "m", "--budget", "99999999999999GiB"], "--budget 99999999999999GiB"),
+            (&["demo", "--model-file", "m", "--max-tokens", "0"], "--max-tokens 0"),
+            (&["demo", "--model-file", "m", "--max-tokens", "-1"], "--max-tokens"),
+            (&["demo", "--model-file", "m", "--max-tokns", "1"], "did you mean --max-tokens"),
+            (&["demo", "--model-file", "m", "--lock", "wings"], "--lock wings"),
+            (&["demo"], "--model-file"),
+            (&["dance"], "dance"),
+            (&[], "no command"),
+        ];
+        for (words, says) in bad {
+            let error = read_all(words).err().unwrap_or_else(|| panic!("{words:?} was accepted"));
+            assert!(error.contains(says) && !error.contains('\n'), "{words:?}: {error}");
+        }
+    }
+
+    #[test]
+    fn sizes_have_units() {
+        let args = read_all(&["plan", "--model-file", "m", "--budget", "512MiB"]).unwrap().unwrap();
+        assert_eq!(args.settings.budget, Bytes::mib(512));
+    }
+}

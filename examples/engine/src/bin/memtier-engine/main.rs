@@ -1,0 +1,52 @@
+//! The reference engine's command. See `--help`.
+
+mod alloc;
+mod args;
+mod bar;
+mod bench;
+mod demo;
+mod prompt;
+
+use std::process::ExitCode;
+
+use memtier_engine::{EngineError, Llm, ModelFile};
+
+#[global_allocator]
+static ALLOCATOR: alloc::Counting = alloc::Counting;
+
+fn main() -> ExitCode {
+    let args = match args::read(std::env::args_os()) {
+        Ok(Some(args)) => args,
+        Ok(None) => {
+            print!("{}", args::HELP);
+            return ExitCode::SUCCESS;
+        }
+        Err(error) => {
+            eprintln!("memtier-engine: {error}");
+            return ExitCode::from(2);
+        }
+    };
+    match run(&args) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("memtier-engine: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run(args: &args::Args) -> Result<(), Box<dyn std::error::Error>> {
+    match args.command {
+        args::Command::Plan => {
+            println!("{}", plan(args)?);
+            Ok(())
+        }
+        args::Command::Demo => demo::run(args),
+        args::Command::Generate => demo::generate(args),
+        args::Command::Bench => bench::run(args),
+    }
+}
+
+fn plan(args: &args::Args) -> Result<memtier::MemoryPlan, EngineError> {
+    Llm::plan_only(&ModelFile::open(&args.model)?, &args.settings)
+}

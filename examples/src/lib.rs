@@ -1,1 +1,0 @@
-//! Short numbered examples of memtier.
