@@ -1,8 +1,8 @@
 //! The layout of the cache, and writing to it.
 
+use super::lanes::Lanes;
 use crate::error::{KernelError, expect, multiple, product};
-use crate::half::f32_to_f16;
-use crate::isa::{Isa, multiversion};
+use crate::isa::{Isa, Level};
 use crate::threads::{Shares, Threads, spread};
 
 /// A block number that stands for no block: positions in it are skipped when read, and dropped when written.
@@ -124,33 +124,86 @@ pub fn kv_write(
     }
     let worthwhile = keys.len() >= crate::quant::PARALLEL_ELEMENTS;
     let shares = Shares::new(slab);
+    let columns = row / COLUMN;
     // Threads share out the columns, not the tokens: two tokens may go to the same cell.
-    spread(threads, row / 16, (row / 16).div_ceil(2 * threads.count()), worthwhile, &|range| {
-        for column in range.map(|index| 16 * index) {
-            let (head, dim) = (column / shape.head_dim, column % shape.head_dim);
-            for (index, cell) in cells.iter().enumerate().filter(|(_, cell)| cell.block != HOLE) {
-                let block = base + cell.block as usize * stride;
-                let slot = cell.slot as usize;
-                let (key, _) = keys[index * row + column..].split_at(16);
-                let (value, _) = values[index * row + column..].split_at(16);
-                let at = block + shape.keys(head) + dim * shape.block_tokens;
-                // SAFETY: these are 16 dimensions of one head's keys and of its values in one block; columns are
-                // handed out once, and no two parts of one column are alive at a time.
-                let part = unsafe { shares.part(at, 16 * shape.block_tokens) };
-                write_strided(isa, part, slot, shape.block_tokens, key);
-                let at = block + shape.values(head) + slot * shape.head_dim + dim;
-                // SAFETY: as above.
-                write_strided(isa, unsafe { shares.part(at, 16) }, 0, 1, value);
-            }
-        }
+    spread(threads, columns, columns.div_ceil(2 * threads.count()), worthwhile, &|range| {
+        let columns = Columns { base, stride, shape, cells, keys, values, slab: shares };
+        range.for_each(|column| write_column(isa, &columns, column * COLUMN));
     });
     Ok(())
 }
 
-multiversion! {
-    fn write_strided(part: &mut [u16], first: usize, stride: usize, values: &[f32]) {
-        for (cell, value) in part[first..].iter_mut().step_by(stride).zip(values) {
-            *cell = f32_to_f16(*value);
+/// Dimensions that are written together; they belong to one head.
+const COLUMN: usize = 16;
+
+/// The checked arguments of [`kv_write`].
+struct Columns<'a> {
+    base: usize,
+    stride: usize,
+    shape: KvShape,
+    cells: &'a [KvCell],
+    keys: &'a [f32],
+    values: &'a [f32],
+    slab: Shares<'a, u16>,
+}
+
+/// Writes dimensions `column..column + 16` of all tokens.
+fn write_column(isa: Isa, columns: &Columns<'_>, column: usize) {
+    #[cfg(target_arch = "x86_64")]
+    #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni,avx2,fma,f16c")]
+    fn avx512(columns: &Columns<'_>, column: usize) {
+        // SAFETY: this function has the features of the type.
+        unsafe { write::<super::lanes::Avx512>(columns, column) }
+    }
+
+    #[cfg(target_arch = "x86_64")]
+    #[target_feature(enable = "avx2,fma,f16c")]
+    fn avx2(columns: &Columns<'_>, column: usize) {
+        // SAFETY: this function has the features of the type.
+        unsafe { write::<super::lanes::Avx2>(columns, column) }
+    }
+
+    match isa.level() {
+        // SAFETY: an `Isa` of this level exists only where its features were detected.
+        #[cfg(target_arch = "x86_64")]
+        Level::Avx512 => unsafe { avx512(columns, column) },
+        // SAFETY: as above.
+        #[cfg(target_arch = "x86_64")]
+        Level::Avx2 => unsafe { avx2(columns, column) },
+        // SAFETY: plain Rust needs no features.
+        _ => unsafe { write::<super::lanes::Portable>(columns, column) },
+    }
+}
+
+/// # Safety
+///
+/// The processor has the features of `V`, and nobody else writes these dimensions.
+#[inline(always)]
+unsafe fn write<V: Lanes>(columns: &Columns<'_>, column: usize) {
+    let Columns { base, stride, shape, cells, keys, values, slab } = columns;
+    let (head, dim) = (column / shape.head_dim, column % shape.head_dim);
+    let row = shape.kv_heads * shape.head_dim;
+    for (index, cell) in cells.iter().enumerate() {
+        if cell.block == HOLE {
+            continue;
         }
+        let block = base + cell.block as usize * stride;
+        let slot = cell.slot as usize;
+        let (key, value) = (&keys[index * row + column..][..COLUMN], &values[index * row + column..][..COLUMN]);
+        let mut halves = [0u16; COLUMN];
+        let at = block + shape.keys(head) + dim * shape.block_tokens;
+        // SAFETY: these are 16 dimensions of one head's keys in one block, which the caller leaves to this function; no
+        // two parts are alive at a time.
+        let part = unsafe { slab.part(at, COLUMN * shape.block_tokens) };
+        // SAFETY: both have 16 elements.
+        unsafe { V::load(key.as_ptr()).store_half(halves.as_mut_ptr()) };
+        for (cell, half) in part[slot..].iter_mut().step_by(shape.block_tokens).zip(halves) {
+            *cell = half;
+        }
+        let at = block + shape.values(head) + slot * shape.head_dim + dim;
+        // SAFETY: as for the keys.
+        let part = unsafe { slab.part(at, COLUMN) };
+        // SAFETY: both have 16 elements.
+        unsafe { V::load(value.as_ptr()).store_half(part.as_mut_ptr()) };
     }
 }

@@ -32,8 +32,15 @@ pub(super) const CHUNK: usize = RUN * CHUNK_RUNS;
 /// Registers of values that the kernel sums at a time.
 const WIDE: usize = 4;
 
-/// The scores, then weights, of a chunk: run after run, for each lane.
-pub(super) type Scores = [[f32; CHUNK]; MAX_LANES];
+/// The scores, then weights, of a chunk: run after run, for each lane. Aligned so that no register straddles two lines.
+#[repr(align(64))]
+pub(super) struct Scores([[f32; CHUNK]; MAX_LANES]);
+
+impl Scores {
+    pub(super) const fn new() -> Scores {
+        Scores([[0.0; CHUNK]; MAX_LANES])
+    }
+}
 
 /// One (row, head).
 #[derive(Clone, Copy)]
@@ -96,7 +103,7 @@ pub(super) unsafe fn score<V: Lanes>(
     head_dim: usize,
     scores: &mut Scores,
 ) {
-    for (lanes, scores) in lanes.chunks(V::QUERIES).zip(scores.chunks_mut(V::QUERIES)) {
+    for (lanes, scores) in lanes.chunks(V::QUERIES).zip(scores.0.chunks_mut(V::QUERIES)) {
         let together = if runs.len() == V::RUNS { V::RUNS } else { 1 };
         for (index, runs) in runs.chunks(together).enumerate() {
             let at = index * together * RUN;
@@ -164,32 +171,73 @@ unsafe fn dots<V: Lanes, const Q: usize, const R: usize>(
     }
 }
 
-/// Turns a lane's dot products into weights, and rescales what it has summed so far.
+/// Turns the lanes' dot products into weights, and rescales what they have summed so far.
 ///
 /// # Safety
 ///
-/// The lane's output is valid for `head_dim` elements and nobody else's.
+/// The lanes' outputs are valid for `head_dim` elements and nobody else's.
 #[inline(always)]
 pub(super) unsafe fn weigh(
-    lane: &mut Lane,
+    lanes: &mut [Lane],
     runs: &[Run],
     params: AttentionParams,
     head_dim: usize,
-    scores: &mut [f32; CHUNK],
+    scores: &mut Scores,
 ) {
+    // Pass by pass rather than lane by lane, so that the processor overlaps the lanes' chains.
+    let mut largest = [f32::NEG_INFINITY; MAX_LANES];
+    for ((lane, scores), largest) in lanes.iter().zip(&mut scores.0).zip(&mut largest) {
+        *largest = scale_and_mask(lane, runs, params, scores);
+    }
+    for (lane, largest) in lanes.iter_mut().zip(largest) {
+        if largest > lane.max {
+            let factor = math::exp_nonpositive(lane.max - largest);
+            lane.max = largest;
+            // SAFETY: the caller's promise.
+            let out = unsafe { std::slice::from_raw_parts_mut(lane.out, head_dim) };
+            for out in out {
+                *out *= factor;
+            }
+            for sum in &mut lane.sums {
+                *sum *= factor;
+            }
+        }
+    }
+    for (lane, scores) in lanes.iter_mut().zip(&mut scores.0) {
+        // Before the first visible position there is no maximum to subtract, and nothing to weigh.
+        let max = if lane.max == f32::NEG_INFINITY { 0.0 } else { lane.max };
+        for scores in &mut scores.as_chunks_mut::<RUN>().0[..runs.len()] {
+            for (score, sum) in scores.iter_mut().zip(&mut lane.sums) {
+                *score = math::exp_nonpositive(*score - max);
+                *sum += *score;
+            }
+        }
+    }
+}
+
+/// Makes scores of a lane's dot products, minus infinity where it does not see the position, and returns the largest.
+#[inline(always)]
+fn scale_and_mask(lane: &Lane, runs: &[Run], params: AttentionParams, scores: &mut [f32; CHUNK]) -> f32 {
     let mut largest = [f32::NEG_INFINITY; RUN];
     for (run, scores) in runs.iter().zip(scores.as_chunks_mut::<RUN>().0) {
-        let seen = run.seen(lane);
-        let (first, end) = (seen.start as i32, seen.end as i32);
-        for (index, score) in scores.iter_mut().enumerate() {
-            let mut value = *score * params.scale;
-            if let Some(cap) = params.softcap {
-                value = cap * math::tanh(value / cap);
+        for score in scores.iter_mut() {
+            *score *= params.scale;
+        }
+        if let Some(cap) = params.softcap {
+            for score in scores.iter_mut() {
+                *score = cap * math::tanh(*score / cap);
             }
+        }
+        let seen = run.seen(lane);
+        if seen.len() < RUN {
             // Selected, not computed: the score of a cell that was never written may be NaN.
-            let visible = index as i32 >= first && (index as i32) < end;
-            *score = if visible { value } else { f32::NEG_INFINITY };
-            largest[index] = if *score > largest[index] { *score } else { largest[index] };
+            let (first, end) = (seen.start as i32, seen.end as i32);
+            for (score, index) in scores.iter_mut().zip(0i32..) {
+                *score = if (index >= first) & (index < end) { *score } else { f32::NEG_INFINITY };
+            }
+        }
+        for (largest, score) in largest.iter_mut().zip(scores.iter()) {
+            *largest = if *score > *largest { *score } else { *largest };
         }
     }
     let mut width = RUN;
@@ -200,26 +248,7 @@ pub(super) unsafe fn weigh(
             largest[index] = if other > largest[index] { other } else { largest[index] };
         }
     }
-    if largest[0] > lane.max {
-        let factor = math::exp(lane.max - largest[0]);
-        lane.max = largest[0];
-        // SAFETY: the caller's promise.
-        let out = unsafe { std::slice::from_raw_parts_mut(lane.out, head_dim) };
-        for out in out {
-            *out *= factor;
-        }
-        for sum in &mut lane.sums {
-            *sum *= factor;
-        }
-    }
-    // Before the first visible position there is no maximum to subtract, and nothing to weigh.
-    let max = if lane.max == f32::NEG_INFINITY { 0.0 } else { lane.max };
-    for scores in &mut scores.as_chunks_mut::<RUN>().0[..runs.len()] {
-        for (score, sum) in scores.iter_mut().zip(&mut lane.sums) {
-            *score = math::exp(*score - max);
-            *sum += *score;
-        }
-    }
+    largest[0]
 }
 
 /// Adds the weighted values of all runs to the lanes' outputs.
@@ -229,7 +258,7 @@ pub(super) unsafe fn weigh(
 /// The processor has the features of `V`; the pointers of lanes and runs are valid for the shape.
 #[inline(always)]
 pub(super) unsafe fn sum<V: Lanes>(lanes: &[Lane], runs: &[Run], head_dim: usize, weights: &Scores) {
-    for (lanes, weights) in lanes.chunks(V::QUERIES).zip(weights.chunks(V::QUERIES)) {
+    for (lanes, weights) in lanes.chunks(V::QUERIES).zip(weights.0.chunks(V::QUERIES)) {
         // SAFETY: passed on.
         unsafe {
             match lanes.len() {
@@ -261,7 +290,13 @@ unsafe fn sum_lanes<V: Lanes, const Q: usize>(lanes: &[Lane], runs: &[Run], head
     };
     // SAFETY: passed on; every range lies within a run.
     unsafe {
-        let whole = runs.iter().take_while(|run| common(run) == (0..RUN)).count();
+        // Mostly everyone sees everything: asked of the whole first.
+        let first = lanes.iter().map(|lane| lane.first).max().unwrap_or(0);
+        let end = lanes.iter().map(|lane| lane.end).min().unwrap_or(0);
+        let whole = match runs {
+            [start, .., last] if first <= start.position && last.position + RUN <= end => runs.len(),
+            _ => runs.iter().take_while(|run| common(run) == (0..RUN)).count(),
+        };
         columns::<V, Q>(lanes, &runs[..whole], 0..RUN, head_dim, weights, 0);
         for (index, run) in runs.iter().enumerate().skip(whole) {
             let common = common(run);

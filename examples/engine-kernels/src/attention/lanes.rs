@@ -3,7 +3,7 @@
 //! The attention kernel is written once over [`Lanes`]. Its operations are those of IEEE 754 lane by lane, so all levels
 //! give the same bits. Methods are `inline(always)`: they become part of the function that enables the features.
 
-use crate::half::f16_to_f32;
+use crate::half::{f16_to_f32, f32_to_f16};
 
 /// Sixteen f32.
 ///
@@ -22,6 +22,8 @@ pub(super) trait Lanes: Copy {
     unsafe fn load_half(at: *const u16) -> Self;
     unsafe fn splat_at(at: *const f32) -> Self;
     unsafe fn store(self, at: *mut f32);
+    /// Stores as f16, rounded to nearest even.
+    unsafe fn store_half(self, at: *mut u16);
     /// `self * by + to`, rounded once.
     unsafe fn fma(self, by: Self, to: Self) -> Self;
 }
@@ -61,6 +63,12 @@ impl Lanes for Portable {
     unsafe fn store(self, at: *mut f32) {
         // SAFETY: the caller's promise.
         unsafe { at.cast::<[f32; 16]>().write_unaligned(self.0) }
+    }
+
+    #[inline(always)]
+    unsafe fn store_half(self, at: *mut u16) {
+        // SAFETY: the caller's promise.
+        unsafe { at.cast::<[u16; 16]>().write_unaligned(self.0.map(f32_to_f16)) }
     }
 
     #[inline(always)]
@@ -121,6 +129,12 @@ mod x86 {
         }
 
         #[inline(always)]
+        unsafe fn store_half(self, at: *mut u16) {
+            // SAFETY: the caller's promise.
+            unsafe { _mm256_storeu_si256(at.cast(), _mm512_cvtps_ph::<_MM_FROUND_TO_NEAREST_INT>(self.0)) }
+        }
+
+        #[inline(always)]
         unsafe fn fma(self, by: Self, to: Self) -> Self {
             // SAFETY: the caller's promise.
             Avx512(unsafe { _mm512_fmadd_ps(self.0, by.0, to.0) })
@@ -168,6 +182,15 @@ mod x86 {
             unsafe {
                 _mm256_storeu_ps(at, self.0[0]);
                 _mm256_storeu_ps(at.add(8), self.0[1]);
+            }
+        }
+
+        #[inline(always)]
+        unsafe fn store_half(self, at: *mut u16) {
+            // SAFETY: the caller's promise.
+            unsafe {
+                _mm_storeu_si128(at.cast(), _mm256_cvtps_ph::<_MM_FROUND_TO_NEAREST_INT>(self.0[0]));
+                _mm_storeu_si128(at.add(8).cast(), _mm256_cvtps_ph::<_MM_FROUND_TO_NEAREST_INT>(self.0[1]));
             }
         }
 

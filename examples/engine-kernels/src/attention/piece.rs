@@ -101,7 +101,7 @@ unsafe fn attend_lanes<V: Lanes>(piece: &Piece<'_>, lanes: &mut [Lane]) {
     let shape = piece.cache.shape;
     let first = lanes.iter().map(|lane| lane.first).min().unwrap_or(0);
     let end = lanes.iter().map(|lane| lane.end).max().unwrap_or(0);
-    let mut scores: Scores = [[0.0; CHUNK]; MAX_LANES];
+    let mut scores = Scores::new();
     for chunk in first / CHUNK..end.div_ceil(CHUNK) {
         let mut runs = [Run::NONE; CHUNK_RUNS];
         let mut count = 0;
@@ -122,9 +122,7 @@ unsafe fn attend_lanes<V: Lanes>(piece: &Piece<'_>, lanes: &mut [Lane]) {
         // SAFETY: the runs' pointers reach the whole of the head's keys and values for 16 positions of one block.
         unsafe {
             score::<V>(lanes, runs, shape.block_tokens, shape.head_dim, &mut scores);
-            for (lane, scores) in lanes.iter_mut().zip(&mut scores) {
-                weigh(lane, runs, piece.params, shape.head_dim, scores);
-            }
+            weigh(lanes, runs, piece.params, shape.head_dim, &mut scores);
             sum::<V>(lanes, runs, shape.head_dim, &scores);
         }
     }
