@@ -2,9 +2,7 @@
 
 use crate::error::{KernelError, expect, multiple, product};
 use crate::isa::{Isa, multiversion};
-use crate::quant::{
-    PARALLEL_ELEMENTS, PIECE_ROWS, QuantRows, RECORD_BYTES, RECORD_COLS, checked_bytes, quantize_record,
-};
+use crate::quant::{PARALLEL_ELEMENTS, PIECE_ROWS, QuantRows, RECORD_BYTES, RECORD_COLS, checked_bytes, quantize};
 use crate::threads::{Shares, Threads, spread};
 
 /// A normalisation: `x / sqrt(mean of squares + epsilon) * weight`.
@@ -193,24 +191,30 @@ fn add_delta(isa: Isa, residual: &mut [f32], delta: &[f32], post: Option<Norm<'_
 /// pairwise: one order for every level.
 #[inline(always)]
 fn inverse_rms(row: &[f32], epsilon: f32) -> f32 {
-    let mut lanes = [0f32; 64];
+    let mut lanes = [[0f32; 16]; 4];
     let (chunks, rest) = row.as_chunks::<64>();
     for chunk in chunks {
-        for (lane, x) in lanes.iter_mut().zip(chunk) {
-            *lane = x.mul_add(*x, *lane);
+        for (lanes, chunk) in lanes.iter_mut().zip(chunk.as_chunks::<16>().0) {
+            for (lane, x) in lanes.iter_mut().zip(chunk) {
+                *lane = x.mul_add(*x, *lane);
+            }
         }
     }
-    for (lane, x) in lanes.iter_mut().zip(rest) {
+    for (lane, x) in lanes.as_flattened_mut().iter_mut().zip(rest) {
         *lane = x.mul_add(*x, *lane);
     }
-    let mut width = 64;
+    let mut sums = [0f32; 16];
+    for (lane, sum) in sums.iter_mut().enumerate() {
+        *sum = (lanes[0][lane] + lanes[2][lane]) + (lanes[1][lane] + lanes[3][lane]);
+    }
+    let mut width = 16;
     while width > 1 {
         width /= 2;
         for lane in 0..width {
-            lanes[lane] += lanes[lane + width];
+            sums[lane] += sums[lane + width];
         }
     }
-    1.0 / (lanes[0] / row.len() as f32 + epsilon).sqrt()
+    1.0 / (sums[0] / row.len() as f32 + epsilon).sqrt()
 }
 
 multiversion! {
@@ -224,21 +228,33 @@ multiversion! {
     }
 }
 
+/// Columns that are normalised, then quantised, before the next ones.
+const STRIP: usize = 8 * RECORD_COLS;
+
+fn normalize_quantize(isa: Isa, weight: &[f32], epsilon: f32, rows: &[f32], dst: &mut [u8]) {
+    let dst = dst.chunks_exact_mut(weight.len() / RECORD_COLS * RECORD_BYTES);
+    for (row, dst) in rows.chunks_exact(weight.len()).zip(dst) {
+        let factor = row_factor(isa, row, epsilon);
+        let strips = row.chunks(STRIP).zip(weight.chunks(STRIP));
+        for ((row, weight), dst) in strips.zip(dst.chunks_mut(STRIP / RECORD_COLS * RECORD_BYTES)) {
+            let mut normalized = [0f32; STRIP];
+            let normalized = &mut normalized[..row.len()];
+            apply(isa, row, factor, weight, normalized);
+            quantize(isa, normalized, dst);
+        }
+    }
+}
+
 multiversion! {
-    fn normalize_quantize(weight: &[f32], epsilon: f32, rows: &[f32], dst: &mut [u8]) {
-        let (weights, _) = weight.as_chunks::<RECORD_COLS>();
-        let rows = rows.chunks_exact(weight.len());
-        for (row, dst) in rows.zip(dst.chunks_exact_mut(weights.len() * RECORD_BYTES)) {
-            let factor = inverse_rms(row, epsilon);
-            let (blocks, _) = row.as_chunks::<RECORD_COLS>();
-            let (records, _) = dst.as_chunks_mut::<RECORD_BYTES>();
-            for ((block, weight), record) in blocks.iter().zip(weights).zip(records) {
-                let mut normalized = [0f32; RECORD_COLS];
-                for ((out, x), weight) in normalized.iter_mut().zip(block).zip(weight) {
-                    *out = *x * factor * weight;
-                }
-                quantize_record(&normalized, record);
-            }
+    fn row_factor(row: &[f32], epsilon: f32) -> f32 {
+        inverse_rms(row, epsilon)
+    }
+}
+
+multiversion! {
+    fn apply(row: &[f32], factor: f32, weight: &[f32], out: &mut [f32]) {
+        for ((out, x), weight) in out.iter_mut().zip(row).zip(weight) {
+            *out = *x * factor * weight;
         }
     }
 }

@@ -5,8 +5,11 @@
 //! with minimums need the former, centred weights the latter. This is ggml's Q8_1 with f32 instead of f16 scales, for
 //! every weight format: finer than the 256-element scales that ggml uses beside K formats.
 
+#[cfg(target_arch = "x86_64")]
+mod x86;
+
 use crate::error::{KernelError, expect, multiple, product};
-use crate::isa::{Isa, multiversion};
+use crate::isa::{Isa, Level};
 use crate::threads::{Shares, Threads, spread};
 
 /// Bytes of one record.
@@ -147,60 +150,65 @@ pub fn quantize_rows<'a>(
     Ok(QuantRows { rows, cols, bytes: dst })
 }
 
-multiversion! {
-    /// Quantises whole records: `dst` has one for each 32 elements of `x`.
-    pub(crate) fn quantize(x: &[f32], dst: &mut [u8]) {
-        let (blocks, _) = x.as_chunks::<RECORD_COLS>();
-        let (records, _) = dst.as_chunks_mut::<RECORD_BYTES>();
-        for (block, record) in blocks.iter().zip(records) {
-            quantize_record(block, record);
-        }
+/// Quantises whole records: `dst` has one for each 32 elements of `x`.
+pub(crate) fn quantize(isa: Isa, x: &[f32], dst: &mut [u8]) {
+    let (blocks, _) = x.as_chunks::<RECORD_COLS>();
+    let (records, _) = dst.as_chunks_mut::<RECORD_BYTES>();
+    match isa.level() {
+        // SAFETY: an `Isa` of this level exists only where its features were detected.
+        #[cfg(target_arch = "x86_64")]
+        Level::Avx512 => unsafe { x86::quantize_avx512(blocks, records) },
+        // SAFETY: as above.
+        #[cfg(target_arch = "x86_64")]
+        Level::Avx2 => unsafe { x86::quantize_avx2(blocks, records) },
+        _ => blocks.iter().zip(records).for_each(|(block, record)| quantize_record(block, record)),
     }
 }
 
-/// Quantises one record.
+/// The bits of infinity: larger ones are NaNs.
+const INFINITE: u32 = 0x7f80_0000;
+
+/// A block's scale and its inverse, from the bits of its largest magnitude; `None` if that is no finite number.
 #[inline(always)]
-pub(crate) fn quantize_record(x: &[f32; RECORD_COLS], record: &mut [u8; RECORD_BYTES]) {
+fn scales(largest: u32) -> Option<(f32, f32)> {
+    if largest >= INFINITE {
+        return None;
+    }
+    let scale = f32::from_bits(largest) / 127.0;
+    // A scale so small that its inverse overflows stands for numbers that no f16 scale of a weight would keep either.
+    Some((scale, if scale > 1e-37 { 1.0 / scale } else { 0.0 }))
+}
+
+/// Writes what follows the bytes of a record.
+#[inline(always)]
+fn finish(record: &mut [u8; RECORD_BYTES], scale: f32, sums: [i32; 2]) {
+    let scaled_sum = scale * (sums[0] + sums[1]) as f32;
+    record[SCALE_AT..SCALE_AT + 4].copy_from_slice(&scale.to_le_bytes());
+    record[SCALED_SUM_AT..SCALED_SUM_AT + 4].copy_from_slice(&scaled_sum.to_le_bytes());
+    record[NEGATED_SUMS_AT..NEGATED_SUMS_AT + 4].copy_from_slice(&(-sums[0]).to_le_bytes());
+    record[NEGATED_SUMS_AT + 4..NEGATED_SUMS_AT + 8].copy_from_slice(&(-sums[1]).to_le_bytes());
+}
+
+/// A record for a block with an infinity or a NaN.
+#[cold]
+fn poison(record: &mut [u8; RECORD_BYTES]) {
+    record.fill(0);
+    finish(record, f32::NAN, [0, 0]);
+}
+
+/// Quantises one record in plain Rust.
+fn quantize_record(x: &[f32; RECORD_COLS], record: &mut [u8; RECORD_BYTES]) {
     /// Added to a number below 2^22 it leaves the nearest integer, ties to even, in the low bits of the sum.
     const ROUND: f32 = 12_582_912.0;
 
-    let mut largest = [0f32; 16];
-    let mut poison = [0f32; 16];
-    for half in x.as_chunks::<16>().0 {
-        for lane in 0..16 {
-            let magnitude = half[lane].abs();
-            largest[lane] = if magnitude > largest[lane] { magnitude } else { largest[lane] };
-            // 0 for a finite number, NaN otherwise.
-            poison[lane] += half[lane] * 0.0;
-        }
-    }
-    let (mut width, mut amax, mut bad) = (16, largest, poison);
-    while width > 1 {
-        width /= 2;
-        for lane in 0..width {
-            amax[lane] = if amax[lane + width] > amax[lane] { amax[lane + width] } else { amax[lane] };
-            bad[lane] += bad[lane + width];
-        }
-    }
-    let scale = amax[0] / 127.0 + bad[0];
-    // A scale so small that its inverse overflows stands for numbers that no f16 scale of a weight would keep either.
-    let inverse = if scale > 1e-37 { 1.0 / scale } else { 0.0 };
-    let mut quants = [0i32; RECORD_COLS];
-    for (quant, x) in quants.iter_mut().zip(x) {
-        *quant = ((x * inverse + ROUND).to_bits() as i32).wrapping_sub(ROUND.to_bits() as i32);
-    }
+    // Magnitudes compare as their bits do, and NaNs are the largest.
+    let largest = x.iter().fold(0, |largest, x| largest.max(x.to_bits() & 0x7fff_ffff));
+    let Some((scale, inverse)) = scales(largest) else { return poison(record) };
     let mut sums = [0i32; 2];
-    for (sum, quants) in sums.iter_mut().zip(quants.as_chunks::<16>().0) {
-        for quant in quants {
-            *sum = sum.wrapping_add(*quant);
-        }
+    for (index, (byte, x)) in record.iter_mut().zip(x).enumerate() {
+        let quant = (x * inverse + ROUND).to_bits() as i32 - ROUND.to_bits() as i32;
+        *byte = quant as i8 as u8;
+        sums[index / 16] += quant;
     }
-    for (byte, quant) in record.iter_mut().zip(&quants) {
-        *byte = *quant as i8 as u8;
-    }
-    let scaled_sum = scale * sums[0].wrapping_add(sums[1]) as f32;
-    record[SCALE_AT..SCALE_AT + 4].copy_from_slice(&scale.to_le_bytes());
-    record[SCALED_SUM_AT..SCALED_SUM_AT + 4].copy_from_slice(&scaled_sum.to_le_bytes());
-    record[NEGATED_SUMS_AT..NEGATED_SUMS_AT + 4].copy_from_slice(&sums[0].wrapping_neg().to_le_bytes());
-    record[NEGATED_SUMS_AT + 4..NEGATED_SUMS_AT + 8].copy_from_slice(&sums[1].wrapping_neg().to_le_bytes());
+    finish(record, scale, sums);
 }
