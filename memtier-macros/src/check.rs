@@ -6,7 +6,7 @@ use syn::{Expr, GenericParam, Lit, Type, spanned::Spanned, visit::Visit};
 
 use crate::{
     attr::FIELD,
-    handoff::is_number,
+    bounds::{instead_of, is_packed, is_value},
     model::{Bundle, Field, Head, Kind, Storage, peel},
     report::Errors,
 };
@@ -58,7 +58,7 @@ pub(crate) fn bundle(model: &Bundle, errors: &mut Errors) {
                 errors.at(span, message);
             }
         }
-        if is_number(&part.ty) {
+        if is_value(&part.ty) {
             let ty = part.ty.to_token_stream();
             let message = format!(
                 "`{ty}` is an element, not a part: put it in a `#[tier(..)]` struct with a `#[shape(..)]`, and that \
@@ -95,12 +95,11 @@ fn element(field: &Field, ty: &Type, errors: &mut Errors) {
     if let Some(span) = field.attrs.span("dims") {
         errors.at(span, "`dims` is for nested storages: the dimensions of an element are its shape");
     }
-    let packed =
-        matches!(peel(ty), Type::Path(path) if path.path.segments.last().is_some_and(|last| last.ident == "Packed"));
+    let packed = is_packed(ty);
     match field.attrs.span("format") {
         None if packed => errors
             .mark(ty, format!("`{text}` has a format that is known at run time: say which, `#[format(expression)]`")),
-        Some(span) if !packed && is_number(ty) => {
+        Some(span) if !packed && is_value(ty) => {
             errors.at(span, format!("`{text}` has its own size: `format` is for `Packed<..>` fields"));
         }
         _ => {}
@@ -136,6 +135,10 @@ fn broken(field: &Field, ty: &Type, errors: &mut Errors) {
         Type::Array(array) => {
             let (item, len) = (array.elem.to_token_stream(), array.len.to_token_stream());
             format!("`{item}` is an element, not a storage: write `#[shape({len})] {name}: {item}`")
+        }
+        ty if instead_of(ty).is_some() => {
+            let instead = instead_of(ty).unwrap_or_default();
+            format!("`{text}` is no element: device memory holds numbers of one size everywhere, like {instead}")
         }
         Type::Path(path) => {
             let last = path.path.segments.last();

@@ -4,12 +4,13 @@
 use proc_macro2::{Span, TokenStream};
 use quote::{ToTokens, format_ident, quote};
 use syn::{
-    Attribute, Expr, Field, Fields, Ident, ItemStruct, Meta, Path, Token, Type, Visibility, parse::Parser, parse_quote,
-    punctuated::Punctuated,
+    Attribute, Expr, Field, Fields, Generics, Ident, ItemStruct, Meta, Path, Token, Type, Visibility, WherePredicate,
+    parse::Parser, parse_quote, punctuated::Punctuated, spanned::Spanned,
 };
 
 use crate::{
-    attr::{BundleArgs, FIELD, HELPERS, Tier, TierArgs},
+    attr::{BundleArgs, FIELD, FieldAttrs, HELPERS, Tier, TierArgs},
+    bounds,
     fallback::{self, Macro},
     model::{SPACE, parameter, peel},
     report::{Errors, closest},
@@ -27,22 +28,25 @@ pub(crate) fn storage(args: TokenStream, item: TokenStream) -> TokenStream {
     };
     // Reported by the second stage.
     let known = TierArgs::read(args.clone(), &mut Errors::default());
-    let krate = known.krate.unwrap_or_else(|| parse_quote!(::memtier));
+    let krate = known.krate.clone().unwrap_or_else(|| parse_quote!(::memtier));
     strip(&mut item, Macro::Tier, &mut errors);
-    let space: Type = known.space.unwrap_or_else(|| {
+    let space: Type = known.space.clone().unwrap_or_else(|| {
         let space = Ident::new(SPACE, Span::call_site());
         item.generics.params.push(parse_quote!(#space: #krate::__private::Space = #krate::__private::Host));
         parse_quote!(#space)
     });
     let hidden = parameter(&item.generics, &space).is_some_and(|ident| ident == SPACE);
-    let tier = known.tier.unwrap_or(Tier::ModelResident).ident();
-    let home = Home { tier: quote!(#krate::__private::#tier<#space>), krate: &krate, space: hidden.then_some(&space) };
+    let tier = known.tier.unwrap_or(Tier::ModelResident);
+    let home = Home { args: &known, tier, krate: &krate, space: &space, hidden };
     if let Fields::Named(fields) = &mut item.fields {
-        let generics = item.generics.clone();
-        fields.named.iter_mut().for_each(|field| home.take_in(field, |ty| parameter(&generics, ty).is_some()));
+        fields.named.iter_mut().for_each(|field| home.take_in(field, &mut item.generics));
     }
-    item.attrs.insert(0, parse_quote!(#[derive(#krate::__private::__MtStorage)]));
-    item.attrs.insert(1, parse_quote!(#[__mt_tier(#args)]));
+    let first = [
+        parse_quote!(#[derive(#krate::__private::__MtStorage)]),
+        parse_quote!(#[__mt_tier(#args)]),
+        parse_quote!(#[allow(trivial_bounds)]),
+    ];
+    item.attrs.splice(0..0, first);
     joined(errors, item.into_token_stream())
 }
 
@@ -125,41 +129,59 @@ fn refuse_copies(attr: &mut Attribute, of: Macro, errors: &mut Errors) {
 
 /// Where the fields of a storage live.
 struct Home<'h> {
-    tier: TokenStream,
+    args: &'h TierArgs,
+    tier: Tier,
     krate: &'h Path,
-    /// The added parameter, when nested storages must be put in its space.
-    space: Option<&'h Type>,
+    space: &'h Type,
+    /// Whether the space is the added parameter, and nested storages must be put in it.
+    hidden: bool,
 }
 
 impl Home<'_> {
     /// Gives a field its final type, and writes down what it was.
-    fn take_in(&self, field: &mut Field, is_parameter: impl Fn(&Type) -> bool) {
+    fn take_in(&self, field: &mut Field, generics: &mut Generics) {
         wrap_attributes(field);
         let vis = std::mem::replace(&mut field.vis, Visibility::Inherited);
         if field.attrs.iter().any(|attr| attr.path().is_ident("__mt_field")) {
             return;
         }
-        let Home { tier, krate, space } = self;
-        let private = quote!(#krate::__private);
+        let Home { tier, krate, space, .. } = self;
+        let (private, tier) = (quote!(#krate::__private), tier.ident());
         let ty = field.ty.clone();
-        let in_space = |ty: &Type| match space {
-            Some(space) if !is_parameter(ty) => parse_quote!(<#ty as #private::InSpace<#space>>::At),
-            _ => ty.clone(),
-        };
-        let (note, mut owned): (TokenStream, Type) = match Guess::of(field) {
-            Guess::Element => (quote!(element, #vis, #ty), parse_quote!(#private::Owned<#ty, #tier>)),
-            Guess::Nested => (quote!(nested, #vis, #ty), in_space(&ty)),
-            Guess::Array(item, len) => {
-                let nested = in_space(&item);
-                (quote!(array, #vis, #item, #len), parse_quote!(#private::Nested<#nested>))
+        let (note, mut owned, bound): (TokenStream, Type, _) = match Guess::of(field) {
+            Guess::Element => {
+                let formatted = FieldAttrs::read(&field.attrs, &mut Errors::default()).format.is_some();
+                let owned = parse_quote!(#private::Owned<#ty, #private::#tier<#space>>);
+                (quote!(element, #vis, #ty), owned, bounds::element(krate, &ty, formatted))
             }
-            Guess::Broken => (quote!(broken, #vis, #ty), parse_quote!(())),
+            Guess::Nested => {
+                let (owned, bound) = self.nested(&ty, &field.attrs, generics);
+                (quote!(nested, #vis, #ty), owned, bound)
+            }
+            Guess::Array(item, len) => {
+                let (nested, bound) = self.nested(&item, &field.attrs, generics);
+                (quote!(array, #vis, #item, #len), parse_quote!(#private::Nested<#nested>), bound)
+            }
+            Guess::Broken => (quote!(broken, #vis, #ty), parse_quote!(()), None),
         };
         if says(&field.attrs, "when") {
             owned = parse_quote!(#private::core::option::Option<#owned>);
         }
+        // Whether a field under `cfg` is there, only the second stage knows.
+        if !field.attrs.iter().any(|attr| attr.path().is_ident("cfg")) {
+            bounds::add(generics, bound);
+        }
         field.ty = owned;
         field.attrs.push(parse_quote!(#[__mt_field(#note)]));
+    }
+
+    fn nested(&self, ty: &Type, attrs: &[Attribute], generics: &Generics) -> (Type, Option<WherePredicate>) {
+        let Home { args, tier, krate, space, .. } = self;
+        if !self.hidden || parameter(generics, ty).is_some() {
+            return (ty.clone(), None);
+        }
+        let nests = bounds::nests(krate, *tier, args.dims.as_ref(), says(attrs, "dims"), ty.span());
+        (parse_quote!(<#ty as #nests>::At<#space>), bounds::is(ty, nests))
     }
 }
 
@@ -173,15 +195,18 @@ enum Guess {
 
 impl Guess {
     fn of(field: &Field) -> Self {
+        if bounds::instead_of(&field.ty).is_some() {
+            return Guess::Broken;
+        }
         if says(&field.attrs, "shape") {
             return if matches!(peel(&field.ty), Type::Array(_)) { Guess::Broken } else { Guess::Element };
         }
         match peel(&field.ty) {
-            Type::Array(array) => match is_number(&array.elem) {
+            Type::Array(array) => match bounds::is_value(&array.elem) {
                 true => Guess::Broken,
                 false => Guess::Array((*array.elem).clone(), array.len.clone()),
             },
-            ty if is_number(ty) => Guess::Element,
+            ty if bounds::is_value(ty) => Guess::Element,
             Type::Path(path) => match path.path.segments.last() {
                 Some(last) if ["Option", "Vec", "Box"].iter().any(|name| last.ident == name) => Guess::Broken,
                 _ => Guess::Nested,
@@ -189,21 +214,6 @@ impl Guess {
             Type::Macro(_) => Guess::Nested,
             _ => Guess::Broken,
         }
-    }
-}
-
-/// Whether a type is certainly an element (or wants to be one): a field of it that has no shape has forgotten it.
-pub(crate) fn is_number(ty: &Type) -> bool {
-    const NUMBERS: [&str; 33] = [
-        "u8", "u16", "u32", "u64", "u128", "usize", "i8", "i16", "i32", "i64", "i128", "isize", "f16", "f32", "f64",
-        "bf16", "bool", "char", "F8E4M3", "F8E5M2", "I4x2", "E2M1x2", "Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q8_0", "Q2_K",
-        "Q3_K", "Q4_K", "Q5_K", "Q6_K", "Packed",
-    ];
-    match peel(ty) {
-        Type::Path(path) if path.qself.is_none() => {
-            path.path.segments.last().is_some_and(|last| NUMBERS.iter().any(|name| last.ident == name))
-        }
-        _ => false,
     }
 }
 

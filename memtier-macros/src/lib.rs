@@ -2,6 +2,7 @@
 #![forbid(unsafe_code)]
 
 mod attr;
+mod bounds;
 mod check;
 mod expand;
 mod fallback;

@@ -6,10 +6,12 @@ use syn::{
     ext::IdentExt,
     parse::{Parse, ParseStream},
     parse_quote,
+    spanned::Spanned,
 };
 
 use crate::{
     attr::{BundleArgs, FieldAttrs, Tier, TierArgs},
+    bounds,
     report::Errors,
 };
 
@@ -92,9 +94,22 @@ impl Storage {
                 None => Space::Fixed(space),
             },
         };
-        let (head, fields) = Head::read(input, args.krate);
-        let fields = fields.into_iter().map(|field| Field::read(field, errors)).collect();
-        Storage { head, tier: args.tier.unwrap_or(Tier::ModelResident), dims: args.dims, space, fields }
+        let (mut head, fields) = Head::read(input, args.krate);
+        let tier = args.tier.unwrap_or(Tier::ModelResident);
+        let fields: Vec<_> = fields.into_iter().map(|field| Field::read(field, errors)).collect();
+        for field in &fields {
+            let bound = match &field.kind {
+                Kind::Element(ty) => bounds::element(&head.krate, ty, field.attrs.format.is_some()),
+                Kind::Nested(ty) | Kind::Array(ty, _) if space.fills_in(ty, &head.generics) => {
+                    let nests =
+                        bounds::nests(&head.krate, tier, args.dims.as_ref(), field.attrs.dims.is_some(), ty.span());
+                    bounds::is(ty, nests)
+                }
+                _ => None,
+            };
+            bounds::add(&mut head.generics, bound);
+        }
+        Storage { head, tier, dims: args.dims, space, fields }
     }
 }
 
@@ -113,7 +128,19 @@ impl Bundle {
             }
             None => bound_by_space(&input.generics),
         };
-        let (head, fields) = Head::read(input, args.krate);
+        let (mut head, fields) = Head::read(input, args.krate);
+        let first = fields.first().map(|field| field.ty.clone());
+        for (index, field) in fields.iter().enumerate() {
+            // A bound that mentions a parameter would hide what the compiler knows about the type.
+            if bounds::is_generic(&field.ty, &head.generics) || bounds::is_value(&field.ty) {
+                continue;
+            }
+            bounds::add(&mut head.generics, bounds::part(&head.krate, &field.ty, None));
+            let first = first.as_ref().filter(|first| index > 0 && !bounds::is_generic(first, &head.generics));
+            if let Some(first) = first {
+                bounds::add(&mut head.generics, bounds::part(&head.krate, &field.ty, Some(first)));
+            }
+        }
         let part = |field: syn::Field| Part {
             docs: docs(&field.attrs),
             attrs: FieldAttrs::read(&field.attrs, errors),
@@ -122,6 +149,29 @@ impl Bundle {
             ty: field.ty,
         };
         Bundle { head, space, parts: fields.into_iter().map(part).collect() }
+    }
+}
+
+impl Space {
+    /// Whether a nested storage is written without its space.
+    pub(crate) fn fills_in(&self, ty: &Type, generics: &Generics) -> bool {
+        matches!(self, Space::Parameter { hidden: true, .. }) && parameter(generics, ty).is_none()
+    }
+
+    /// The type parameter, if it is one.
+    pub(crate) fn parameter(&self) -> Option<&Ident> {
+        match self {
+            Space::Parameter { ident, .. } => Some(ident),
+            Space::Fixed(_) => None,
+        }
+    }
+
+    /// The type.
+    pub(crate) fn ty(&self) -> Type {
+        match self {
+            Space::Parameter { ident, .. } => parse_quote!(#ident),
+            Space::Fixed(ty) => ty.clone(),
+        }
     }
 }
 

@@ -74,6 +74,17 @@ pub unsafe trait Bundle: Sized + Send + Sync + 'static {
     fn gates(&self, visit: &mut dyn FnMut(&dyn PoolGate));
 }
 
+/// Type equality of two spaces, with a sentence for when they differ (row l).
+#[doc(hidden)]
+#[diagnostic::on_unimplemented(
+    message = "a part in `{Self}` memory, in a bundle whose first part is in `{Other}` memory",
+    label = "not in `{Other}` memory",
+    note = "all parts of a bundle are in one memory space, that of its stream: write `Part<{Other}>`, or take the space as a parameter, \
+            `struct Model<S: Space = Host>`, and give it to every part"
+)]
+pub trait SpaceOfBundle<Other> {}
+impl<S: Space> SpaceOfBundle<S> for S {}
+
 /// A bundle with a line in place of each part.
 ///
 /// # Safety

@@ -32,12 +32,13 @@ pub trait Element: Sealed + Copy + Send + Sync + 'static {
 
 /// An element that stands alone: everything but [`Packed`].
 #[diagnostic::on_unimplemented(
-    message = "`{Self}` has no size of its own",
-    label = "its size depends on a format that is known at run time",
-    note = "give the field a format: `#[shape(rows, columns), format(..)]`"
+    message = "`{Self}` is not an element that has a size of its own",
+    label = "device memory cannot hold an array of it",
+    note = "elements are `f32`, `f64`, `f16`, `bf16`, `F8E4M3`, `F8E5M2`, the integers of fixed size, pairs of 4-bit numbers (`I4x2`, \
+            `E2M1x2`) and GGUF blocks (`Q4_K`, ..); the size of `Packed<..>` depends on a format: `#[format(..)]`",
+    note = "a nested `#[tier(..)]` storage takes no `#[shape(..)]`"
 )]
 pub trait Plain: Element<Meta = ()> {}
-impl<T: Element<Meta = ()>> Plain for T {}
 
 macro_rules! numbers { ($($ty:ident $name:literal,)*) => { $(
     impl Sealed for $ty {}
@@ -47,6 +48,7 @@ macro_rules! numbers { ($($ty:ident $name:literal,)*) => { $(
         const NAME: &'static str = $name;
         const PER: usize = 1;
     }
+    impl Plain for $ty {}
 )* } }
 numbers! {
     u8 "u8", u16 "u16", u32 "u32", u64 "u64", i8 "i8", i16 "i16", i32 "i32", i64 "i64",
@@ -76,6 +78,7 @@ macro_rules! blocks { ($($(#[$doc:meta])* $ty:ident: $per:literal elements in $b
         const NAME: &'static str = stringify!($ty);
         const PER: usize = $per;
     }
+    impl Plain for $ty {}
     const _: () = assert!(size_of::<$ty>() == $bytes);
 )* } }
 blocks! {

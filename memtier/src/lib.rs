@@ -71,9 +71,9 @@ pub mod __private {
     pub use memtier_macros::{__MtBundle, __MtStorage};
 
     pub use crate::{
-        bundle::{Bundle, Lines},
+        bundle::{Bundle, Lines, SpaceOfBundle},
         checked::Math,
-        element::{Element, Plain},
+        element::{Element, Formatted, Plain},
         layout::{Base, FieldInfo, SizeError, Slot, Walk},
         line::{CarveError, Carver, Check, Declarer, Line},
         owned::{Keep, Owned},
@@ -83,7 +83,7 @@ pub mod __private {
         pool::PoolGate,
         space::{Host, Space},
         span::{StableSpan, StableSpanMut},
-        storage::{InSpace, Nested, NestedMut, NestedRef, SpaceOf, Storage},
+        storage::{Nested, NestedMut, NestedRef, Nests, NestsOther, SpaceOf, Storage},
         tier::{EnginePersistent, ModelResident, Tier},
         units::Bytes,
     };

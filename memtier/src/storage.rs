@@ -15,6 +15,11 @@ use crate::{
 ///
 /// Implemented by the macro only. The implementer promises that `lay_out` gives every field a slot of its own, that `build`
 /// takes each field from its slot once, and that `view` and `view_mut` give each field's own span and nothing else.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` is neither a storage nor another part of a bundle",
+    label = "not a part",
+    note = "parts are storages (structs with `#[tier(..)]`), `BlockPool`, `PageTable`, and `Option`, `Vec` and arrays of them"
+)]
 pub unsafe trait Storage: Sized + Send + Sync + 'static {
     /// How long it lives, and in which space.
     type Tier: Tier;
@@ -60,16 +65,32 @@ pub unsafe trait Storage: Sized + Send + Sync + 'static {
     }
 }
 
-/// A storage as it is written in a declaration, moved to the space of the storage around it.
+/// A storage that can be a field of a storage of tier `T` with dims `D`, which fills in its space.
 #[doc(hidden)]
 #[diagnostic::on_unimplemented(
-    message = "`{Self}` is not a storage",
-    label = "neither an element with a `#[shape(..)]` nor a `#[tier(..)]` struct",
-    note = "give an array of elements its shape, `#[shape(rows, columns)]`; make a nested struct a storage with `#[tier(..)]`"
+    message = "`{Self}` cannot be a field of `{T}` storage with dims `{D}`",
+    label = "neither an array of elements, nor a storage of this tier with these dims",
+    note = "an array of elements has a shape: `#[shape(rows, columns)]`",
+    note = "a nested struct is a storage itself, of the same tier: `#[tier(..)]`; a struct is carved from one arena, so storages of \
+            two tiers are two parts of the bundle",
+    note = "if only its dims are others, say which: `#[dims(expression)]`"
 )]
-pub trait InSpace<S: Space> {
+pub trait Nests<T: Tier, D> {
     /// It, there.
-    type At;
+    type At<S: Space>: Storage<Tier = T::In<S>, Dims = D>;
+}
+
+/// The same, with dims of its own: `#[dims(..)]`.
+#[doc(hidden)]
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` cannot be a field of `{T}` storage",
+    label = "not a storage of this tier",
+    note = "a nested struct is a storage itself, of the same tier: `#[tier(..)]`; a struct is carved from one arena, so storages of \
+            two tiers are two parts of the bundle"
+)]
+pub trait NestsOther<T: Tier> {
+    /// It, there.
+    type At<S: Space>: Storage<Tier = T::In<S>>;
 }
 
 /// The space of a storage.

@@ -15,6 +15,9 @@ use crate::{
 pub trait Tier: Sealed + Send + Sync + 'static {
     /// Where its arena is.
     type Space: Space;
+    /// The same tier in another space.
+    #[doc(hidden)]
+    type In<S: Space>: Tier<Space = S>;
     /// The name in plans and reports.
     const TIER: plan::Tier;
     /// What a forward pass gets of a storage in this tier.
@@ -40,6 +43,7 @@ pub struct EnginePersistent<S = Host>(PhantomData<fn() -> S>);
 impl<S> Sealed for ModelResident<S> {}
 impl<S: Space> Tier for ModelResident<S> {
     type Space = S;
+    type In<R: Space> = ModelResident<R>;
     const TIER: plan::Tier = plan::Tier::ModelResident;
     type View<'a, T: Storage<Tier = Self>, P: Place<Space = S>> = T::Ref<'a, P>;
     type Kept<T: Storage<Tier = Self>> = Gone;
@@ -57,6 +61,7 @@ impl<S: Space> Tier for ModelResident<S> {
 impl<S> Sealed for EnginePersistent<S> {}
 impl<S: Space> Tier for EnginePersistent<S> {
     type Space = S;
+    type In<R: Space> = EnginePersistent<R>;
     const TIER: plan::Tier = plan::Tier::EnginePersistent;
     type View<'a, T: Storage<Tier = Self>, P: Place<Space = S>> = T::Mut<'a, P>;
     type Kept<T: Storage<Tier = Self>> = T;

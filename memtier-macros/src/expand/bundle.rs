@@ -85,7 +85,7 @@ fn owned_struct(model: &Bundle, made: Made) -> TokenStream {
         #(#attrs)*
         #[doc = #doc]
         #must_use
-        #[allow(dead_code)]
+        #[allow(dead_code, trivial_bounds)]
         #vis struct #name<#params> #clause {
             #(#fields,)*
         }
@@ -132,7 +132,7 @@ fn view_struct(model: &Bundle, made: Made) -> TokenStream {
     quote! {
         #(#attrs)*
         #[doc = #doc]
-        #[allow(dead_code)]
+        #[allow(dead_code, trivial_bounds)]
         #vis struct #name<#borrow, #(#params,)* #place: #bound> #clause {
             #(#fields,)*
         }
@@ -163,6 +163,7 @@ fn implementation(model: &Bundle, broken: bool) -> TokenStream {
     .map(|name| local(name, Span::call_site()));
     quote! {
         #[automatically_derived]
+        #[allow(trivial_bounds)]
         unsafe impl<#(#params,)*> #private::Bundle for #ident<#(#own,)*> #clause {
             type Space = #space;
             type Spec = #spec<#(#own,)*>;
@@ -209,6 +210,7 @@ fn implementation(model: &Bundle, broken: bool) -> TokenStream {
         }
 
         #[automatically_derived]
+        #[allow(trivial_bounds)]
         unsafe impl<#(#params,)*> #private::Lines for #lines<#(#own,)*> #clause {
             type Bundle = #ident<#(#own,)*>;
 

@@ -161,7 +161,7 @@ impl Laying<'_> {
     }
 
     fn nested(&self, ty: &Type) -> TokenStream {
-        let (name, nested) = (self.field.name(), self.model.nested(ty));
+        let (name, nested) = (self.field.name(), self.model.nested(self.field, ty));
         let [walk, dims, item] = locals(["__mt_walk", "__mt_dims", "__mt_item"]);
         let Some(expr) = &self.field.attrs.dims else {
             return quote_spanned!(ty.span()=> #walk.nested::<#nested>(#name, #dims)?);
@@ -178,7 +178,7 @@ impl Laying<'_> {
     }
 
     fn array(&self, ty: &Type, len: &Expr) -> TokenStream {
-        let (name, nested) = (self.field.name(), self.model.nested(ty));
+        let (name, nested) = (self.field.name(), self.model.nested(self.field, ty));
         let [walk, own, count, index, items] =
             locals(["__mt_walk", "__mt_dims", "__mt_count", "__mt_index", "__mt_items"]);
         let len = self.size(len, "COUNT");

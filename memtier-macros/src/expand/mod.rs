@@ -16,7 +16,7 @@ use syn::{
 
 use crate::{
     check,
-    model::{self, Head},
+    model::{self, Head, Kind},
     report::Errors,
 };
 
@@ -29,7 +29,8 @@ pub(crate) fn storage(item: TokenStream) -> TokenStream {
     };
     let model = model::Storage::read(input, &mut errors);
     check::storage(&model, &mut errors);
-    let broken = !errors.is_empty();
+    // A half typed field was reported by the compiler itself.
+    let broken = !errors.is_empty() || model.fields.iter().any(|field| matches!(field.kind, Kind::Half));
     let mut tokens = errors.into_tokens();
     tokens.extend(views::expand(&model));
     tokens.extend(storage::expand(&model, broken));

@@ -12,7 +12,7 @@ use super::{
     views::{generics, in_space, named},
     without_defaults,
 };
-use crate::model::{Field, Head, Kind, Space, Storage};
+use crate::model::{Field, Head, Kind, Storage};
 
 pub(crate) fn expand(model: &Storage, broken: bool) -> TokenStream {
     let layout = layout(model);
@@ -43,8 +43,8 @@ impl Storage {
     }
 
     /// The nested storage of this type, in our space.
-    pub(super) fn nested(&self, ty: &Type) -> TokenStream {
-        in_space(self, ty, &self.space.ty())
+    pub(super) fn nested(&self, field: &Field, ty: &Type) -> TokenStream {
+        in_space(self, field, ty, &self.space.ty())
     }
 }
 
@@ -52,15 +52,16 @@ fn layout(model: &Storage) -> TokenStream {
     let Head { ident, generics, .. } = &model.head;
     let private = model.head.private();
     let (params, own, clause) = (without_defaults(generics), arguments(generics), &generics.where_clause);
-    let fields = model.fields.iter().map(|Field { ident, kind, attrs, .. }| {
+    let fields = model.fields.iter().map(|field| {
+        let Field { ident, kind, attrs, .. } = field;
         let ty = match kind {
             Kind::Element(ty) => quote!(#private::Slot<#ty>),
             Kind::Nested(ty) => {
-                let ty = model.nested(ty);
+                let ty = model.nested(field, ty);
                 quote!(<#ty as #private::Storage>::Layout)
             }
             Kind::Array(ty, _) => {
-                let ty = model.nested(ty);
+                let ty = model.nested(field, ty);
                 quote!(#private::Vec<<#ty as #private::Storage>::Layout>)
             }
             Kind::Broken(_) | Kind::Half => quote!(()),
@@ -72,6 +73,7 @@ fn layout(model: &Storage) -> TokenStream {
     });
     quote! {
         #[doc(hidden)]
+        #[allow(trivial_bounds)]
         pub struct __MtLayout<#(#params,)*> #clause {
             #(#fields,)*
             __mt_of: #private::core::marker::PhantomData<fn() -> #ident<#(#own,)*>>,
@@ -108,6 +110,7 @@ fn storage(model: &Storage, laid_out: LaidOut, broken: bool) -> TokenStream {
             .map(|name| local(name, Span::call_site()));
     quote! {
         #[automatically_derived]
+        #[allow(trivial_bounds)]
         unsafe impl<#(#params,)*> #private::Storage for #ident<#(#own,)*> #clause {
             type Tier = #tier;
             type Dims = #dims;
@@ -185,7 +188,7 @@ fn build(model: &Storage, field: &Field) -> TokenStream {
     let one = |slot: TokenStream| match kind {
         Kind::Element(_) => quote!(#base.owned(#slot)),
         Kind::Nested(ty) => {
-            let ty = model.nested(ty);
+            let ty = model.nested(field, ty);
             quote!(#base.nested::<#ty>(#slot))
         }
         Kind::Array(..) => quote!(#private::Nested::build(#slot, #base)),
@@ -259,28 +262,27 @@ fn see(private: &TokenStream, field: &Field, span: &str, view: &str, lend: &str)
 
 // ---------------------------------------------------------------------------------------- beside the trait's impl
 
-/// How a storage is nested in another one, which fills in its space.
+/// How a storage is nested in another one of its tier, which fills in its space.
 fn nesting(model: &Storage) -> TokenStream {
     let Head { ident, generics, .. } = &model.head;
-    let private = model.head.private();
-    let (params, own, clause) = (without_defaults(generics), arguments(generics), &generics.where_clause);
-    match &model.space {
-        Space::Parameter { ident: space, .. } => {
-            let host: Type = parse_quote!(#private::Host);
-            let at_host = Moved::new(generics, Some(space), &host).arguments;
-            quote! {
-                #[automatically_derived]
-                impl<#(#params,)*> #private::InSpace<#space> for #ident<#(#at_host,)*> #clause {
-                    type At = #ident<#(#own,)*>;
-                }
-            }
+    let (private, tier, dims) = (model.head.private(), model.tier.ident(), model.dims());
+    let Some(space) = model.space.parameter() else { return TokenStream::new() };
+    let host: Type = parse_quote!(#private::Host);
+    let Moved { params, arguments, clause, .. } = Moved::new(generics, Some(space), &host);
+    let there: Type = parse_quote!(__MtThere);
+    let moved = Moved::new(generics, Some(space), &there).arguments;
+    quote! {
+        #[automatically_derived]
+        #[allow(trivial_bounds)]
+        impl<#(#params,)*> #private::Nests<#private::#tier, #dims> for #ident<#(#arguments,)*> #clause {
+            type At<__MtThere: #private::Space> = #ident<#(#moved,)*>;
         }
-        Space::Fixed(space) => quote! {
-            #[automatically_derived]
-            impl<#(#params,)*> #private::InSpace<#space> for #ident<#(#own,)*> #clause {
-                type At = Self;
-            }
-        },
+
+        #[automatically_derived]
+        #[allow(trivial_bounds)]
+        impl<#(#params,)*> #private::NestsOther<#private::#tier> for #ident<#(#arguments,)*> #clause {
+            type At<__MtThere: #private::Space> = #ident<#(#moved,)*>;
+        }
     }
 }
 
@@ -293,6 +295,7 @@ fn inherent(model: &Storage) -> TokenStream {
     let own = local("__mt_dims", Span::call_site());
     quote! {
         #[automatically_derived]
+        #[allow(trivial_bounds)]
         impl<#(#params,)*> #ident<#(#arguments,)*> #clause {
             /// What it costs with these dimensions, in bytes of its arena: the same in every memory space, and what the carve
             /// uses.

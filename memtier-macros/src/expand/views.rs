@@ -2,10 +2,13 @@
 
 use proc_macro2::{Ident, TokenStream};
 use quote::{ToTokens, format_ident, quote};
-use syn::{Type, ext::IdentExt, parse_quote};
+use syn::{Type, ext::IdentExt, parse_quote, spanned::Spanned};
 
 use super::{Moved, Substitute, borrow, docs, place};
-use crate::model::{Field, Head, Kind, Space, Storage, parameter};
+use crate::{
+    bounds,
+    model::{Field, Head, Kind, Space, Storage},
+};
 
 /// The name of a struct made from another one.
 pub(crate) fn named(of: &Ident, suffix: &str) -> Ident {
@@ -31,12 +34,14 @@ pub(crate) fn expand(model: &Storage) -> TokenStream {
         #read
         #write
         #[automatically_derived]
+        #[allow(trivial_bounds)]
         impl<#borrow, #(#params,)* #place: #bound> #private::core::clone::Clone for #name<#borrow, #(#own,)* #place> #clause {
             fn clone(&self) -> Self {
                 *self
             }
         }
         #[automatically_derived]
+        #[allow(trivial_bounds)]
         impl<#borrow, #(#params,)* #place: #bound> #private::core::marker::Copy for #name<#borrow, #(#own,)* #place> #clause {}
     }
 }
@@ -71,7 +76,7 @@ fn view(model: &Storage, suffix: &str, span: &str, nested: &str, kind: &str) -> 
     quote! {
         #(#attrs)*
         #[doc = #doc]
-        #[allow(dead_code)]
+        #[allow(dead_code, trivial_bounds)]
         #vis struct #name<#borrow, #(#params,)* #place: #bound> #clause {
             #(#fields,)*
         }
@@ -97,11 +102,11 @@ impl Types<'_> {
                 quote!(#private::#span<#borrow, #ty, #place>)
             }
             Kind::Nested(ty) => {
-                let ty = in_space(self.model, ty, &there);
+                let ty = in_space(self.model, field, ty, &there);
                 quote!(<#ty as #private::Storage>::#view<#borrow, #place>)
             }
             Kind::Array(ty, _) => {
-                let ty = in_space(self.model, ty, &there);
+                let ty = in_space(self.model, field, ty, &there);
                 quote!(#private::#nested<#borrow, #ty, #place>)
             }
             Kind::Broken(_) | Kind::Half => quote!(#private::core::marker::PhantomData<(&#borrow (), #place)>),
@@ -114,16 +119,15 @@ impl Types<'_> {
 }
 
 /// The type of a nested storage, when this one is in `space`.
-pub(crate) fn in_space(model: &Storage, ty: &Type, space: &Type) -> TokenStream {
-    let private = model.head.private();
+pub(crate) fn in_space(model: &Storage, field: &Field, ty: &Type, space: &Type) -> TokenStream {
     match &model.space {
-        Space::Parameter { hidden: true, .. } if parameter(&model.head.generics, ty).is_none() => {
-            quote!(<#ty as #private::InSpace<#space>>::At)
+        of if of.fills_in(ty, &model.head.generics) => {
+            let other = field.attrs.dims.is_some();
+            let nests = bounds::nests(&model.head.krate, model.tier, model.dims.as_ref(), other, ty.span());
+            quote!(<#ty as #nests>::At<#space>)
         }
-        Space::Parameter { ident, hidden: false } => {
-            Substitute { from: Some(ident), to: space }.in_type(ty).into_token_stream()
-        }
-        _ => ty.into_token_stream(),
+        Space::Parameter { ident, .. } => Substitute { from: Some(ident), to: space }.in_type(ty).into_token_stream(),
+        Space::Fixed(_) => ty.into_token_stream(),
     }
 }
 
@@ -144,23 +148,5 @@ fn describe(field: &Field) -> String {
             format!("An array of `{}` of `{}` items{optional}.", ty.to_token_stream(), len.to_token_stream())
         }
         Kind::Broken(_) | Kind::Half => String::new(),
-    }
-}
-
-impl Space {
-    /// The type parameter, if it is one.
-    pub(crate) fn parameter(&self) -> Option<&Ident> {
-        match self {
-            Space::Parameter { ident, .. } => Some(ident),
-            Space::Fixed(_) => None,
-        }
-    }
-
-    /// The type.
-    pub(crate) fn ty(&self) -> Type {
-        match self {
-            Space::Parameter { ident, .. } => parse_quote!(#ident),
-            Space::Fixed(ty) => ty.clone(),
-        }
     }
 }
