@@ -79,7 +79,6 @@ pub enum CarveError {
 pub(crate) struct Lot {
     pub(crate) region: Arc<Region>,
     pub(crate) addr: u64,
-    pub(crate) bytes: Bytes,
     pub(crate) blocks: Option<BlockGrant>,
 }
 
@@ -166,7 +165,7 @@ fn open_lot(
     if let Some((_, _, region, used)) = arena {
         let addr = region.base() + used.count();
         *used = used.plus(bytes).unwrap_or(Bytes::MAX);
-        return Ok(Lot { region: region.clone(), addr, bytes, blocks: line.blocks });
+        return Ok(Lot { region: region.clone(), addr, blocks: line.blocks });
     }
     let name = match line.tier {
         plan::Tier::ForwardScratch => "forward scratch",
@@ -178,7 +177,7 @@ fn open_lot(
     // A pool commits its first blocks when it is carved: it knows how many.
     let committed = if line.blocks.is_some() { Bytes::ZERO } else { bytes };
     let region = Region::reserve(device, phase, name, bytes, committed)?;
-    Ok(Lot { addr: region.base(), region, bytes, blocks: line.blocks })
+    Ok(Lot { addr: region.base(), region, blocks: line.blocks })
 }
 
 /// Looks at lines without using them up.

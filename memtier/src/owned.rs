@@ -37,10 +37,6 @@ impl<E: Element, T> Owned<E, T> {
         self.len == 0
     }
 
-    pub(crate) fn region(&self) -> &Arc<Region> {
-        &self.region
-    }
-
     /// Whether it has the size that `slot` asks for.
     #[doc(hidden)]
     pub fn has_shape_of(&self, slot: &Slot<E>) -> bool

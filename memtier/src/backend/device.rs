@@ -126,10 +126,6 @@ impl DeviceCore {
         self.backend.space()
     }
 
-    pub(crate) fn budget(&self) -> Bytes {
-        self.budget
-    }
-
     pub(crate) fn live(&self) -> Bytes {
         Bytes::new(self.books().live)
     }

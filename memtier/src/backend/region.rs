@@ -102,12 +102,13 @@ impl Region {
         self.base
     }
 
-    pub(crate) fn device(&self) -> &Arc<DeviceCore> {
-        &self.device
-    }
-
+    #[cfg(test)]
     pub(crate) fn committed(&self) -> Bytes {
         Bytes::new(self.committed.load(Ordering::Acquire))
+    }
+
+    pub(crate) fn device(&self) -> &Arc<DeviceCore> {
+        &self.device
     }
 }
 

@@ -2,11 +2,12 @@
 
 use std::fmt;
 
-use super::{Drained, EndsModel, Engine, Loading, Phase, Serves, Serving, Token};
+use super::{Drained, EndsModel, Engine, Loading, OwnsBuffers, Phase, Serves, Serving, Token};
 use crate::{
-    backend::QueueError,
+    backend::{AcquireError, QueueError},
     bundle::Bundle,
     plan::MemoryPlan,
+    pool::Quiet,
     units::{Blocks, Bytes},
 };
 
@@ -18,6 +19,27 @@ impl<Ph: Phase> Engine<Ph> {
         Ph: Serves<B>,
     {
         self.phase.bundle(Token(()))
+    }
+
+    /// Decommits what planned commits added to pools and nobody uses, from the end of each pool, and puts the commits back.
+    /// Waits for every stream; call it when the engine has been idle for a while, since committing again costs a driver call.
+    ///
+    /// Returns the bytes that were given back.
+    ///
+    /// # Errors
+    /// [`Busy::Device`] when the device failed, [`Busy::Release`] when it refused.
+    pub fn give_back<B: Bundle>(&mut self) -> Result<Bytes, Busy>
+    where
+        Ph: OwnsBuffers<B>,
+    {
+        self.lanes.drain().map_err(Busy::Device)?;
+        let mut result = Ok(Bytes::ZERO);
+        self.phase.parts(Token(())).bundle.gates(&mut |pool| {
+            let given = pool.give_back(&Quiet::drained()).map_err(Busy::Release);
+            result = std::mem::replace(&mut result, Ok(Bytes::ZERO))
+                .and_then(|sum| given.map(|given| sum.plus(given).unwrap_or(Bytes::MAX)));
+        });
+        result
     }
 
     /// Stops serving: waits for every stream, closes every pool, and checks that every block came back. Then the model can
@@ -138,6 +160,9 @@ pub enum Busy {
     /// The device failed.
     #[error(transparent)]
     Device(QueueError),
+    /// The device did not take memory back.
+    #[error(transparent)]
+    Release(AcquireError),
 }
 
 impl<B: Bundle> fmt::Debug for DrainError<B> {

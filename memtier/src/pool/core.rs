@@ -94,13 +94,45 @@ impl Core {
         self.committed.load(Ordering::Acquire)
     }
 
-    /// `more` blocks were committed.
-    pub(crate) fn add(&self, more: Blocks) {
+    /// Adds `more` blocks when `commit` has committed memory for the new total. Both under the lock: growing and giving back
+    /// must not overlap.
+    pub(crate) fn grow<E>(&self, more: Blocks, commit: impl FnOnce(Blocks) -> Result<(), E>) -> Result<(), E> {
         let mut state = self.state.lock();
         let from = self.committed();
         let to = from + more.count() as u32;
+        commit(Blocks::new(u64::from(to)))?;
         self.committed.store(to, Ordering::Release);
-        state.free.extend((from..to).rev());
+        // Below what is free already: low blocks are handed out first, so that the end can be given back.
+        state.free.splice(0..0, (from..to).rev());
+        Ok(())
+    }
+
+    /// Gives commits of `step` blocks back from the end, down to `least` blocks, as long as all their blocks are free; each can
+    /// be taken again. `release` is told what stays. The caller knows that no launch is in flight.
+    pub(crate) fn give_back<E>(
+        &self,
+        step: Blocks,
+        least: Blocks,
+        release: impl FnOnce(Blocks) -> Result<(), E>,
+    ) -> Result<Blocks, E> {
+        let mut state = self.state.lock();
+        self.collect(&mut state);
+        let from = self.committed();
+        let mut to = from;
+        while let Some(next) = to.checked_sub(step.count() as u32).filter(|next| u64::from(*next) >= least.count()) {
+            let is_free = |id: u32| self.refs[id as usize].load(Ordering::Acquire) == FREE;
+            if !(next..to).all(is_free) {
+                break;
+            }
+            to = next;
+        }
+        if to < from {
+            release(Blocks::new(u64::from(to)))?;
+            state.free.retain(|id| *id < to);
+            state.commits += u64::from(from - to) / step.count().max(1);
+            self.committed.store(to, Ordering::Release);
+        }
+        Ok(Blocks::new(u64::from(from - to)))
     }
 
     /// Takes a planned commit, if there is one left.
@@ -158,7 +190,8 @@ impl Core {
     /// Moves to the free list what nobody refers to and nothing in flight can reach.
     fn collect(&self, state: &mut State) {
         let State { free, lanes, .. } = state;
-        for id in 0..self.committed() {
+        // Low blocks end up on top.
+        for id in (0..self.committed()).rev() {
             let index = id as usize;
             // Acquire: pairs with the release of the last referent, and makes its `touched` visible.
             if self.refs[index].load(Ordering::Acquire) == 0 && self.pins[index].load(Ordering::Acquire) == 0 {

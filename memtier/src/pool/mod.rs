@@ -28,20 +28,38 @@ pub use view::{BlockError, PoolView};
 
 use std::sync::Arc;
 
-use crate::{record::Lane, units::Blocks};
+use crate::{
+    backend::AcquireError,
+    record::Lane,
+    units::{Blocks, Bytes},
+};
 
 /// What an engine asks of its pools.
 #[doc(hidden)]
 pub trait PoolGate {
     #[doc(hidden)]
     fn core(&self) -> PoolCore<'_>;
+    /// Decommits what growth added and nobody uses.
+    #[doc(hidden)]
+    fn give_back(&self, quiet: &Quiet) -> Result<Bytes, AcquireError>;
+}
+
+/// Proof that no launch is in flight and no step is open. Only the engine makes one.
+#[doc(hidden)]
+pub struct Quiet(());
+
+impl Quiet {
+    /// The caller holds the engine by `&mut` and has drained every stream.
+    pub(crate) fn drained() -> Self {
+        Quiet(())
+    }
 }
 
 /// The books of a pool, for the engine.
 #[doc(hidden)]
 pub struct PoolCore<'p> {
     core: &'p core::Core,
-    block: crate::Bytes,
+    block: Bytes,
 }
 
 impl PoolCore<'_> {
@@ -59,7 +77,7 @@ impl PoolCore<'_> {
         self.core.close(closed)
     }
 
-    pub(crate) fn block_bytes(&self) -> crate::Bytes {
+    pub(crate) fn block_bytes(&self) -> Bytes {
         self.block
     }
 

@@ -3,7 +3,7 @@
 use std::{fmt, marker::PhantomData, sync::Arc};
 
 use super::{
-    AcquireBlocksError, BlockRef, PoolCore, PoolGate, PoolView, Ticket,
+    AcquireBlocksError, BlockRef, PoolCore, PoolGate, PoolView, Quiet, Ticket,
     core::{Core, MOST},
     kind::PoolKind,
 };
@@ -78,6 +78,8 @@ pub struct BlockPool<K, S = Host> {
     core: Arc<Core>,
     region: Arc<Region>,
     spec: PoolSpec,
+    /// Blocks that no commit added: these stay.
+    initial: Blocks,
     block: Bytes,
     marker: PhantomData<fn() -> (K, S)>,
 }
@@ -117,7 +119,7 @@ unsafe impl<K: PoolKind, S: Space> Part for BlockPool<K, S> {
         let there = if lot.region.grow(committed, false).is_ok() { initial } else { Blocks::ZERO };
         let units = spec.block_elements / K::Element::PER;
         let core = Core::new(K::NAME, spec.per_block, units, there, granted, growable / step);
-        BlockPool { core, region: lot.region, spec, block, marker: PhantomData }
+        BlockPool { core, region: lot.region, spec, initial, block, marker: PhantomData }
     }
 
     fn view<P: Place<Space = S>>(&mut self, cx: &Cx<P>) -> PoolView<'_, K, P> {
@@ -155,6 +157,16 @@ impl<K: PoolKind, S: Space> Survives for BlockPool<K, S> {
 impl<K, S> PoolGate for BlockPool<K, S> {
     fn core(&self) -> PoolCore<'_> {
         PoolCore { core: &self.core, block: self.block }
+    }
+
+    fn give_back(&self, _quiet: &Quiet) -> Result<Bytes, AcquireError> {
+        let blocks = self.core.give_back(self.spec.step, self.initial, |stay| {
+            let stay = self.block.times(stay.count()).unwrap_or(Bytes::MAX);
+            // SAFETY: the blocks past `stay` are free and nothing is in flight, says `_quiet`; under the pool's lock nobody
+            // gets one, and the slabs of later launches end before them.
+            unsafe { self.region.shrink(stay) }
+        })?;
+        Ok(self.block.times(blocks.count()).unwrap_or(Bytes::ZERO))
     }
 }
 
@@ -236,17 +248,13 @@ impl<K: PoolKind, S: Space> BlockPool<K, S> {
             return Err(GrowError { commit, cause: None });
         }
         let step = self.spec.step;
-        let total = self.committed().plus(step).and_then(|blocks| self.block.times(blocks.count()));
-        let grown = match total {
-            Ok(total) => self.region.grow(total, true),
-            Err(Overflow) => return Err(GrowError { commit, cause: None }),
+        let commit = |total: Blocks| match self.block.times(total.count()) {
+            Ok(total) => self.region.grow(total, true).map_err(Some),
+            Err(Overflow) => Err(None),
         };
-        match grown {
-            Ok(()) => {
-                self.core.add(step);
-                Ok(step)
-            }
-            Err(cause) => Err(GrowError { commit, cause: Some(cause) }),
+        match self.core.grow(step, commit) {
+            Ok(()) => Ok(step),
+            Err(cause) => Err(GrowError { commit: PlannedCommit { pool: self.core.id, kind: PhantomData }, cause }),
         }
     }
 }

@@ -21,7 +21,7 @@ fn pool_of<K: PoolKind<Element = f32>>(spec: PoolSpec) -> BlockPool<K> {
     let region = Region::reserve(&device.0, &Arc::new(PhaseCell::new()), "pool", bytes, Bytes::ZERO).unwrap();
     let PoolSpec { floor, most, step, per_block: tokens, .. } = spec;
     let blocks = Some(BlockGrant { block, tokens, floor, most, granted: most, step });
-    let lot = Lot { addr: region.base(), region, bytes, blocks };
+    let lot = Lot { addr: region.base(), region, blocks };
     <BlockPool<K> as Part>::carve(priced, &mut Ground::of(vec![lot]))
 }
 
@@ -126,6 +126,26 @@ fn a_fixed_pool_is_full_where_a_growable_one_grows_in_place() {
 }
 
 #[test]
+fn what_growth_added_is_given_back_when_its_blocks_are_free() {
+    let spec = PoolSpec { initial: Blocks::new(2), step: Blocks::new(2), ..PoolSpec::fixed(Tokens::new(16), 1024, Blocks::new(8)) };
+    let pool = pool_of::<Kv>(spec);
+    while let Some(commit) = pool.planned_commit() {
+        pool.grow(commit).unwrap();
+    }
+    let mut request = pool.open(ROOM);
+    request.push(Blocks::new(5)).unwrap();
+    // Blocks 0 to 4 are held: of the three steps only the last is free.
+    assert_eq!(pool.give_back(&Quiet::drained()).unwrap(), Bytes::new(2 * 4096));
+    assert_eq!((pool.committed(), pool.free(), pool.most()), (Blocks::new(6), Blocks::new(1), Blocks::new(8)));
+    drop(request);
+    assert_eq!(pool.give_back(&Quiet::drained()).unwrap(), Bytes::new(4 * 4096));
+    assert_eq!((pool.committed(), pool.free()), (Blocks::new(2), Blocks::new(2)), "what was there from the start stays");
+    // What was given back can be taken again.
+    pool.grow(pool.planned_commit().unwrap()).unwrap();
+    assert_eq!(pool.free(), Blocks::new(4));
+}
+
+#[test]
 fn a_commit_of_another_pool_comes_back() {
     let spec = PoolSpec { initial: Blocks::new(1), ..PoolSpec::fixed(Tokens::new(16), 64, Blocks::new(2)) };
     let (one, other) = (pool_of::<Kv>(spec), pool_of::<Kv>(spec));
@@ -174,7 +194,7 @@ fn threads_take_and_give_without_losing_a_block() {
                         }
                     }
                     if held.len() > 6 {
-                        held.remove(0);
+                        drop(held.remove(0));
                     }
                 }
             });

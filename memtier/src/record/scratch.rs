@@ -46,10 +46,6 @@ impl ScratchStack {
         let top = self.region.base();
         ScratchFrame { stack: self, top, end: top + self.bytes.count(), mark, exclusive: PhantomData }
     }
-
-    pub(crate) fn region(&self) -> &Arc<Region> {
-        &self.region
-    }
 }
 
 /// The free part of a scratch stack, for `'f`.
