@@ -59,8 +59,9 @@ fn last_name(ty: &Type) -> Option<String> {
 /// The bound of an element field.
 pub(crate) fn element(krate: &Path, ty: &Type, formatted: bool) -> Option<WherePredicate> {
     let bound = match formatted {
+        // A format on one of these is reported.
+        _ if is_element(ty) => return None,
         true => quote_spanned!(ty.span()=> Formatted),
-        false if is_element(ty) => return None,
         false => quote_spanned!(ty.span()=> Plain),
     };
     predicate(krate, ty, &bound)
@@ -75,15 +76,11 @@ pub(crate) fn nests(krate: &Path, tier: Tier, dims: Option<&Type>, other: bool, 
     }
 }
 
-/// The bound of a part, and of all but the first the space of the first.
+/// The bound of a part: of all but the first, that it is in the space of the first.
 pub(crate) fn part(krate: &Path, ty: &Type, first: Option<&Type>) -> Option<WherePredicate> {
     let Some(first) = first else { return predicate(krate, ty, &quote_spanned!(ty.span()=> Part)) };
-    let private = at(krate, ty.span());
-    let bound = quote_spanned! {ty.span()=>
-        <#ty as #private::__private::Part>::Space:
-            #private::__private::SpaceOfBundle<<#first as #private::__private::Part>::Space>
-    };
-    syn::parse2(bound).ok()
+    let there = at(krate, ty.span());
+    predicate(krate, ty, &quote_spanned!(ty.span()=> PartOf<<#first as #there::__private::Part>::Space>))
 }
 
 /// `ty: bound`

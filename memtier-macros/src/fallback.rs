@@ -4,10 +4,9 @@
 use proc_macro2::{Delimiter, Group, Ident, Span, TokenStream, TokenTree};
 use quote::quote;
 use syn::{
-    Attribute, Field, Fields, Item, ItemStruct, Result, Token, Type, Visibility,
+    Field, Fields, Item, ItemStruct, Visibility,
     ext::IdentExt,
     parse::{ParseStream, Parser},
-    parse_quote,
     spanned::Spanned,
 };
 
@@ -133,7 +132,7 @@ fn mend(item: TokenStream, errors: &mut Errors) -> Option<ItemStruct> {
     empty.set_span(body.span());
     trees.insert(at, empty.into());
     let mut mended: ItemStruct = syn::parse2(trees.into_iter().collect()).ok()?;
-    let fields = Parser::parse2(|input: ParseStream<'_>| fields(input, errors), body.stream()).ok()?;
+    let fields: Vec<_> = pieces(body.stream()).into_iter().filter_map(|piece| field(piece, errors)).collect();
     if let Fields::Named(named) = &mut mended.fields {
         named.named = fields.into_iter().collect();
     }
@@ -144,44 +143,51 @@ fn is_brace(tree: &TokenTree) -> bool {
     matches!(tree, TokenTree::Group(group) if group.delimiter() == Delimiter::Brace)
 }
 
-fn fields(input: ParseStream<'_>, errors: &mut Errors) -> Result<Vec<Field>> {
-    let mut fields = Vec::new();
-    while !input.is_empty() {
-        let ahead = input.fork();
-        match Field::parse_named(&ahead) {
-            Ok(field) if ahead.is_empty() || ahead.peek(Token![,]) => {
-                fields.push(field);
-                syn::parse::discouraged::Speculative::advance_to(input, &ahead);
+/// What stands between the commas, outside of `<..>`.
+fn pieces(body: TokenStream) -> Vec<TokenStream> {
+    let mut pieces = vec![TokenStream::new()];
+    let (mut depth, mut arrow) = (0usize, false);
+    for tree in body {
+        let punct = if let TokenTree::Punct(punct) = &tree { punct.as_char() } else { ' ' };
+        match punct {
+            '<' => depth += 1,
+            '>' if !arrow => depth = depth.saturating_sub(1),
+            ',' if depth == 0 => {
+                pieces.push(TokenStream::new());
+                continue;
             }
-            _ => fields.extend(half(input, errors)?),
+            _ => {}
         }
-        input.parse::<Option<Token![,]>>()?;
+        arrow = punct == '-';
+        pieces.last_mut().expect("never empty").extend([tree]);
     }
-    Ok(fields)
+    pieces.retain(|piece| !piece.is_empty());
+    pieces
 }
 
-fn half(input: ParseStream<'_>, errors: &mut Errors) -> Result<Option<Field>> {
-    while input.peek(Token![#]) {
-        input.parse::<Token![#]>()?;
-        if let Some(TokenTree::Group(group)) = input.parse::<Option<TokenTree>>()?
+fn field(piece: TokenStream, errors: &mut Errors) -> Option<Field> {
+    Field::parse_named.parse2(piece.clone()).ok().or_else(|| half(piece, errors))
+}
+
+/// The name and the visibility of what is no whole field yet.
+fn half(piece: TokenStream, errors: &mut Errors) -> Option<Field> {
+    let mut trees = piece.into_iter().peekable();
+    while trees.next_if(|tree| matches!(tree, TokenTree::Punct(punct) if punct.as_char() == '#')).is_some() {
+        if let Some(TokenTree::Group(group)) = trees.next()
             && let Some(comma) = comma(&group)
         {
             let message = "an attribute says one thing: write `#[shape(.., align = 256)]`, or two attributes";
             errors.at(comma, message);
         }
     }
-    let vis: Visibility = input.parse()?;
-    let name = if input.peek(Ident::peek_any) { Some(input.call(Ident::parse_any)?) } else { None };
-    while !input.is_empty() && !input.peek(Token![,]) {
-        input.parse::<TokenTree>()?;
-    }
-    let broken: Attribute = parse_quote!(#[__mt_field(half, #vis, ())]);
-    let ty: Type = parse_quote!(());
-    let field = |name: Ident| {
-        let tokens = quote!(#broken #vis #name: #ty);
-        Parser::parse2(Field::parse_named, tokens).ok()
+    let parser = |input: ParseStream<'_>| {
+        let vis: Visibility = input.parse()?;
+        let name = input.call(Ident::parse_any)?;
+        input.parse::<TokenStream>()?;
+        Ok((vis, name))
     };
-    Ok(name.and_then(field))
+    let (vis, name) = parser.parse2(trees.collect()).ok()?;
+    Field::parse_named.parse2(quote!(#[__mt_field(half, #vis, ())] #vis #name: ())).ok()
 }
 
 /// The comma in `#[shape(..), align(..)]`.

@@ -131,14 +131,12 @@ impl Bundle {
         let (mut head, fields) = Head::read(input, args.krate);
         let first = fields.first().map(|field| field.ty.clone());
         for (index, field) in fields.iter().enumerate() {
+            let first = first.as_ref().filter(|_| index > 0);
             // A bound that mentions a parameter would hide what the compiler knows about the type.
-            if bounds::is_generic(&field.ty, &head.generics) || bounds::is_value(&field.ty) {
-                continue;
-            }
-            bounds::add(&mut head.generics, bounds::part(&head.krate, &field.ty, None));
-            let first = first.as_ref().filter(|first| index > 0 && !bounds::is_generic(first, &head.generics));
-            if let Some(first) = first {
-                bounds::add(&mut head.generics, bounds::part(&head.krate, &field.ty, Some(first)));
+            let generic =
+                [Some(&field.ty), first].into_iter().flatten().any(|ty| bounds::is_generic(ty, &head.generics));
+            if !generic && !bounds::is_value(&field.ty) {
+                bounds::add(&mut head.generics, bounds::part(&head.krate, &field.ty, first));
             }
         }
         let part = |field: syn::Field| Part {

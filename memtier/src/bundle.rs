@@ -5,6 +5,7 @@ use crate::{
     line::CarveError,
     line::{Carver, Check},
     owned::Keep,
+    part::Part,
     place::{Cx, Place},
     plan::Demand,
     pool::PoolGate,
@@ -82,8 +83,49 @@ pub unsafe trait Bundle: Sized + Send + Sync + 'static {
     note = "all parts of a bundle are in one memory space, that of its stream: write `Part<{Other}>`, or take the space as a parameter, \
             `struct Model<S: Space = Host>`, and give it to every part"
 )]
-pub trait SpaceOfBundle<Other> {}
-impl<S: Space> SpaceOfBundle<S> for S {}
+pub trait SpaceOfBundle<Other: Space>: Space {
+    /// `P`, which is here.
+    type Place<P: Place<Space = Other>>: Place<Space = Self>;
+    /// The right to take spans there.
+    fn there<P: Place<Space = Other>>(cx: &Cx<P>) -> &Cx<Self::Place<P>>;
+}
+impl<S: Space> SpaceOfBundle<S> for S {
+    type Place<P: Place<Space = S>> = P;
+    fn there<P: Place<Space = S>>(cx: &Cx<P>) -> &Cx<P> {
+        cx
+    }
+}
+
+/// A part of a bundle in space `S`. Its view is taken at the place of the bundle's: where the spaces differ, that is said once,
+/// at the part, and everything else still has a type.
+#[doc(hidden)]
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` is neither a storage nor another part of a bundle",
+    label = "not a part",
+    note = "parts are storages (structs with `#[tier(..)]`), `BlockPool`, `PageTable`, and `Option`, `Vec` and arrays of them"
+)]
+pub trait PartOf<S: Space>: Part {
+    /// `P`, in the part's own space.
+    type There<P: Place<Space = S>>: Place<Space = Self::Space>;
+    /// The right to take spans there.
+    fn there<P: Place<Space = S>>(cx: &Cx<P>) -> &Cx<Self::There<P>>;
+}
+impl<T: Part, S: Space> PartOf<S> for T
+where
+    T::Space: SpaceOfBundle<S>,
+{
+    type There<P: Place<Space = S>> = <T::Space as SpaceOfBundle<S>>::Place<P>;
+    fn there<P: Place<Space = S>>(cx: &Cx<P>) -> &Cx<Self::There<P>> {
+        <T::Space as SpaceOfBundle<S>>::there(cx)
+    }
+}
+
+/// What a step gets of a part.
+#[doc(hidden)]
+pub type ViewOf<'a, T, S, P> = <T as Part>::View<'a, <T as PartOf<S>>::There<P>>;
+/// What a loader gets of a part.
+#[doc(hidden)]
+pub type LoadViewOf<'a, T, S, P> = <T as Part>::LoadView<'a, <T as PartOf<S>>::There<P>>;
 
 /// A bundle with a line in place of each part.
 ///

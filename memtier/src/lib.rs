@@ -26,7 +26,8 @@ mod tier;
 mod units;
 
 pub use backend::{
-    AcquireError, Backend, Baked, Device, DeviceReport, Event, FakeBackend, HostBackend, Op, PhaseName, Queue, QueueError, Tag,
+    AcquireError, Backend, Baked, Device, DeviceReport, Event, FakeBackend, HostBackend, Op, PhaseName, Queue,
+    QueueError, Tag,
 };
 pub use bundle::{Bundle, Lines};
 pub use element::{
@@ -51,8 +52,8 @@ pub use pool::{
     Slab, SlabMut, SlabSlice, SlabSliceMut, SwaKv, TableShape, TableSlice, TableSpec, Ticket, Written, table,
 };
 pub use record::{
-    Fence, Graph, HostArg, HostArgs, LaunchError, PackedTensor, RecordError, Recorder, ReplayError, ScratchFrame,
-    ScratchFull, ScratchStack, Settled, Stream, StreamSpec, input, output, packed,
+    Fence, Graph, HostArg, HostArgs, LaunchError, NativeQueue, PackedTensor, RecordError, Recorder, ReplayError,
+    ScratchFrame, ScratchFull, ScratchStack, Settled, Stream, StreamSpec, input, output, packed,
 };
 pub use space::{Cuda, Host, Is, Space};
 pub use span::{DeviceSpan, Input, StableSpan, StableSpanMut};
@@ -71,7 +72,7 @@ pub mod __private {
     pub use memtier_macros::{__MtBundle, __MtStorage};
 
     pub use crate::{
-        bundle::{Bundle, Lines, SpaceOfBundle},
+        bundle::{Bundle, Lines, LoadViewOf, PartOf, ViewOf},
         checked::Math,
         element::{Element, Formatted, Plain},
         layout::{Base, FieldInfo, SizeError, Slot, Walk},

@@ -1,7 +1,7 @@
 //! The structs beside a bundle (what it is declared from, its lines, its views, what a swap leaves) and its impls.
 
 use proc_macro2::{Ident, Span, TokenStream};
-use quote::quote;
+use quote::{ToTokens, quote};
 use syn::{Type, ext::IdentExt, parse_quote};
 
 use super::{Moved, Substitute, arguments, borrow, dims::local, docs, place, views::named, without_defaults};
@@ -114,20 +114,24 @@ fn view_struct(model: &Bundle, made: Made) -> TokenStream {
     let Head { attrs, vis, ident, .. } = &model.head;
     let (private, place, borrow) = (model.head.private(), place(), borrow());
     let Moved { params, clause, .. } = viewed(model);
-    let (name, gat) = (named(ident, made.suffix()), Ident::new(made.suffix(), Span::call_site()));
+    let name = named(ident, made.suffix());
+    let [first, other] = ["", "Of"].map(|end| Ident::new(&format!("{}{end}", made.suffix()), Span::call_site()));
     let there: Type = parse_quote!(<#place as #private::Place>::Space);
-    let bound = match &model.space {
-        Some(_) => quote!(#private::Place),
+    let (space, bound) = match &model.space {
+        Some(_) => (there.to_token_stream(), quote!(#private::Place)),
         None => {
             let space = space(model);
-            quote!(#private::Place<Space = #space>)
+            (space.clone(), quote!(#private::Place<Space = #space>))
         }
     };
     let doc = made.doc(ident);
-    let fields = model.parts.iter().map(|Part { docs: own, vis, ident, ty, .. }| {
+    let fields = model.parts.iter().enumerate().map(|(index, Part { docs: own, vis, ident, ty, .. })| {
         let docs = docs(own, "", &made.of_part(&ident.unraw().to_string()));
         let ty = Substitute { from: model.space.as_ref(), to: &there }.in_type(ty);
-        quote!(#docs #vis #ident: <#ty as #private::Part>::#gat<#borrow, #place>)
+        match index {
+            0 => quote!(#docs #vis #ident: <#ty as #private::Part>::#first<#borrow, #place>),
+            _ => quote!(#docs #vis #ident: #private::#other<#borrow, #ty, #space, #place>),
+        }
     });
     quote! {
         #(#attrs)*
@@ -246,8 +250,8 @@ impl Bodies {
             return Bodies { price, declare, carve, views, load_views, left, keep, gates, check };
         }
         let own = &model.head.ident;
-        let [spec, lines, view, load_view, kept] =
-            [Made::Spec, Made::Lines, Made::View, Made::LoadView, Made::Kept].map(|made| named(own, made.suffix()));
+        let [lines, view, load_view, kept] =
+            [Made::Lines, Made::View, Made::LoadView, Made::Kept].map(|made| named(own, made.suffix()));
         let [add, sizes, declarer, carved, carver, cx, collect, visit, checker] = [
             "__mt_add",
             "__mt_spec",
@@ -260,11 +264,23 @@ impl Bodies {
             "__mt_check",
         ]
         .map(|name| local(name, Span::call_site()));
-        _ = (&spec, &lines);
         let literal = |name: &Ident, value: &dyn Fn(&Ident) -> TokenStream| {
             let fields = model.parts.iter().map(|part| {
                 let (ident, value) = (&part.ident, value(&part.ident));
                 quote!(#ident: #value)
+            });
+            quote!(#name { #(#fields,)* })
+        };
+        // The first part is where the bundle is, the others are where the first is.
+        let space = space(model);
+        let view_of = |name: &Ident, method: &str| {
+            let method = Ident::new(method, Span::call_site());
+            let fields = model.parts.iter().enumerate().map(|(index, Part { ident, ty, .. })| {
+                let cx = match index {
+                    0 => quote!(#cx),
+                    _ => quote!(<#ty as #private::PartOf<#space>>::there(#cx)),
+                };
+                quote!(#ident: #private::Part::#method(&mut self.#ident, #cx))
             });
             quote!(#name { #(#fields,)* })
         };
@@ -277,8 +293,8 @@ impl Bodies {
             price: quote!(#price #ok),
             declare: literal(&lines, &|ident| quote!(#declarer.line(#sizes.#ident))),
             carve: literal(own, &|ident| quote!(#carver.part(#carved.#ident))),
-            views: literal(&view, &|ident| quote!(#part::view(&mut self.#ident, #cx))),
-            load_views: literal(&load_view, &|ident| quote!(#part::load_view(&mut self.#ident, #cx))),
+            views: view_of(&view, "view"),
+            load_views: view_of(&load_view, "load_view"),
             left: literal(&kept, &|ident| quote!(#part::kept(self.#ident))),
             keep: each(&|Part { ident, .. }| quote!(#part::keep(&self.#ident, #collect);)),
             gates: each(&|Part { ident, .. }| quote!(#part::gates(&self.#ident, #visit);)),
