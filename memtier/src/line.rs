@@ -20,8 +20,8 @@ pub struct Line<T: Declare> {
 pub(crate) enum Want<T: Declare> {
     /// Carve it from declaration `index`.
     New { index: usize, priced: T::Priced },
-    /// It has no size; `plan` says why.
-    Unsized,
+    /// Declaration `index` has no size; `plan` says why.
+    Unsized { index: usize },
     /// It survived the previous model.
     Kept(T),
 }
@@ -52,7 +52,7 @@ pub(crate) fn price<T: Declare>(spec: &T::Spec, index: usize) -> (Declared, Want
     let mut demands = Vec::new();
     match T::price(spec, &mut |demand| demands.push(demand)) {
         Ok(priced) => (Declared { demands: Ok(demands) }, Want::New { index, priced }),
-        Err(error) => (Declared { demands: Err(error) }, Want::Unsized),
+        Err(error) => (Declared { demands: Err(error) }, Want::Unsized { index }),
     }
 }
 
@@ -194,7 +194,7 @@ impl Check<'_> {
         let ours = line.plan == self.plan
             && match &line.want {
                 Want::Kept(_) => true,
-                Want::Unsized => false,
+                Want::Unsized { .. } => false,
                 Want::New { index, .. } => {
                     let fresh = !self.seen.contains(index);
                     self.seen.push(*index);
@@ -217,7 +217,7 @@ impl Carver<'_> {
         match line.want {
             Want::Kept(part) => part,
             Want::New { index, priced } => T::carve(priced, &mut self.claim(index)),
-            Want::Unsized => unreachable!("`Check` refuses lines without a size"),
+            Want::Unsized { .. } => unreachable!("`Check` refuses lines without a size"),
         }
     }
 

@@ -102,7 +102,7 @@ impl<Ph: Phase> Engine<Ph> {
         Ph: MakesDeclarations,
     {
         let index = match &line.want {
-            Want::New { index, .. } if line.plan == self.core.plan => *index,
+            Want::New { index, .. } | Want::Unsized { index } if line.plan == self.core.plan => *index,
             _ => return Err(spec),
         };
         let (declared, want) = price::<T>(&spec, index);

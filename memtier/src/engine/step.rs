@@ -11,7 +11,7 @@ use crate::{
     place::{Captured, Cx, Eager, Mark, OutsideCapture, Place},
     record::{
         Fence, Graph, GraphExec, GraphStore, Lane, LaunchError, RecordError, Recorder, ReplayError, ScratchFrame,
-        Stream,
+        ScratchStack, Stream,
     },
     space::Space,
 };
@@ -33,6 +33,7 @@ struct End<'s> {
     lane: Option<&'s Arc<Lane>>,
     clock: u64,
     graphs: Option<&'s mut GraphStore>,
+    stack: Option<&'s ScratchStack>,
     plan: u64,
 }
 
@@ -40,7 +41,7 @@ impl Drop for End<'_> {
     fn drop(&mut self) {
         if let Some(lane) = self.lane {
             // A device that fails here fails again where somebody waits, and there it is an error.
-            let _ = lane.queue().mark(self.clock);
+            let _ = lane.end(self.clock);
         }
     }
 }
@@ -83,7 +84,8 @@ impl<Ph: Phase> Engine<Ph> {
         self.lanes.enter(stream.lane(), clock, bundle)?;
         let mark = Mark::new(stream.lane().id(), clock);
         let stream = &*stream;
-        let end = End { lane: Some(stream.lane()), clock, graphs: Some(graphs), plan: self.core.plan };
+        let stack = Some(&*stream.scratch);
+        let end = End { lane: Some(stream.lane()), clock, graphs: Some(graphs), stack, plan: self.core.plan };
         let scratch = stream.scratch.frame(mark);
         Ok(Step { buffers: bundle.view(&Cx::new(mark)), on: &stream.eager, scratch, end })
     }
@@ -116,7 +118,7 @@ impl<Ph: Phase> Engine<Ph> {
         bundle.keep(&mut keep);
         let capture = Recorder::<Captured<'_, B::Space>>::writing_down(stream.lane().clone());
         let mark = Mark::new(stream.lane().id(), self.core.clock);
-        let end = End { lane: None, clock: 0, graphs: None, plan };
+        let end = End { lane: None, clock: 0, graphs: None, stack: None, plan };
         let scratch = stream.scratch.frame(mark);
         let mut step = Step { buffers: bundle.view(&Cx::new(mark)), on: &capture, scratch, end };
         let recorded = body(&mut step);
@@ -160,6 +162,12 @@ impl<B: Bundle, P: Place<Space = B::Space>> Step<'_, B, P> {
         if graph.plan != self.end.plan {
             return Err(ReplayError::StaleGraph);
         }
+        if !self.end.stack.is_some_and(|stack| self.scratch.is_whole(stack)) {
+            return Err(ReplayError::ScratchInUse);
+        }
+        if !lane.is_open() {
+            return Err(ReplayError::Launch(LaunchError::StepEnded));
+        }
         graphs.replay(graph.slot, graph.generation, lane)
     }
 
@@ -173,7 +181,7 @@ impl<B: Bundle, P: Place<Space = B::Space>> Step<'_, B, P> {
     {
         let Step { on, end, .. } = self;
         let (lane, step) = (on.lane().clone(), end.clock);
-        lane.queue().mark(step)?;
+        lane.end(step)?;
         Ok(Fence { lane, step })
     }
 }

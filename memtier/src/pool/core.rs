@@ -248,7 +248,11 @@ impl Core {
 
     /// Another referent of a block that has one.
     pub(crate) fn share(&self, id: u32) {
-        self.refs[id as usize].fetch_add(1, Ordering::Relaxed);
+        let before = self.refs[id as usize].fetch_add(1, Ordering::Relaxed);
+        // As `Arc` does: only a program that forgets referents by the billion comes here, and the count must not wrap.
+        if u64::from(before) >= MOST {
+            std::process::abort();
+        }
     }
 
     /// How many referents a block has.

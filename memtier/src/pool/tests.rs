@@ -127,7 +127,11 @@ fn a_fixed_pool_is_full_where_a_growable_one_grows_in_place() {
 
 #[test]
 fn what_growth_added_is_given_back_when_its_blocks_are_free() {
-    let spec = PoolSpec { initial: Blocks::new(2), step: Blocks::new(2), ..PoolSpec::fixed(Tokens::new(16), 1024, Blocks::new(8)) };
+    let spec = PoolSpec {
+        initial: Blocks::new(2),
+        step: Blocks::new(2),
+        ..PoolSpec::fixed(Tokens::new(16), 1024, Blocks::new(8))
+    };
     let pool = pool_of::<Kv>(spec);
     while let Some(commit) = pool.planned_commit() {
         pool.grow(commit).unwrap();
@@ -139,7 +143,11 @@ fn what_growth_added_is_given_back_when_its_blocks_are_free() {
     assert_eq!((pool.committed(), pool.free(), pool.most()), (Blocks::new(6), Blocks::new(1), Blocks::new(8)));
     drop(request);
     assert_eq!(pool.give_back(&Quiet::drained()).unwrap(), Bytes::new(4 * 4096));
-    assert_eq!((pool.committed(), pool.free()), (Blocks::new(2), Blocks::new(2)), "what was there from the start stays");
+    assert_eq!(
+        (pool.committed(), pool.free()),
+        (Blocks::new(2), Blocks::new(2)),
+        "what was there from the start stays"
+    );
     // What was given back can be taken again.
     pool.grow(pool.planned_commit().unwrap()).unwrap();
     assert_eq!(pool.free(), Blocks::new(4));

@@ -79,6 +79,7 @@ impl GraphStore {
         if graph.lane != lane.id() {
             return Err(ReplayError::WrongStream { recorded: graph.lane, replayed: lane.id() });
         }
+        let _running = lane.replay().ok_or(ReplayError::Launch(LaunchError::Nested))?;
         match &graph.baked {
             // SAFETY: it was baked on this lane. The buffers are the bundle's and the stream's scratch, whose regions the
             // graph keeps; the replay borrows the engine mutably.
@@ -124,6 +125,11 @@ pub enum ReplayError {
         /// The stream of the step.
         replayed: u32,
     },
+    /// The step has taken scratch, which the graph uses too.
+    #[error(
+        "this step has taken scratch, where the graph's own scratch lies: take it from `step.scratch.nested()`, and let it go before the replay"
+    )]
+    ScratchInUse,
     /// One of its operations failed.
     #[error("in the replay: {0}")]
     Launch(LaunchError),

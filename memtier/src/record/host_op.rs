@@ -203,7 +203,10 @@ impl<P: Place<Space: Is<Host>>> Recorder<P> {
         // engine, the graph keeps their regions, and a replay borrows the engine mutably.
         let run = move || body(unsafe { A::slices(&raw) });
         match self.tape() {
-            None => run(),
+            None => {
+                let _running = self.lane().run().ok_or(LaunchError::Nested)?;
+                run()
+            }
             Some(tape) => {
                 tape.lock().unwrap_or_else(PoisonError::into_inner).push(Box::new(run));
                 Ok(())

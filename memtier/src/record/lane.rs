@@ -2,7 +2,7 @@
 
 use std::sync::{
     Arc,
-    atomic::{AtomicU32, AtomicU64, Ordering},
+    atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering},
 };
 
 use crate::backend::{Queue, QueueError};
@@ -15,13 +15,31 @@ pub(crate) struct Lane {
     queue: Box<dyn Queue>,
     /// The number of the latest step begun on it. Steps are numbered per engine, over all its lanes.
     begun: AtomicU64,
+    /// Whether that step may still launch.
+    open: AtomicBool,
+    /// Operations that run now, on any thread; [`REPLAY`] while a graph is replayed. A replay reaches every buffer, so it runs
+    /// alone.
+    running: AtomicU32,
+}
+
+/// In [`Lane::running`]: a replay runs.
+const REPLAY: u32 = 1 << 31;
+
+/// An operation or a replay that runs on a lane.
+pub(crate) struct Running<'l>(&'l Lane, u32);
+
+impl Drop for Running<'_> {
+    fn drop(&mut self) {
+        self.0.running.fetch_sub(self.1, Ordering::Release);
+    }
 }
 
 impl Lane {
     pub(crate) fn new(engine: u64, queue: Box<dyn Queue>) -> Arc<Self> {
         static NEXT: AtomicU32 = AtomicU32::new(1);
         let id = NEXT.fetch_add(1, Ordering::Relaxed);
-        Arc::new(Lane { id, engine, queue, begun: AtomicU64::new(0) })
+        let (begun, open, running) = (AtomicU64::new(0), AtomicBool::new(false), AtomicU32::new(0));
+        Arc::new(Lane { id, engine, queue, begun, open, running })
     }
 
     pub(crate) fn id(&self) -> u32 {
@@ -40,7 +58,32 @@ impl Lane {
     pub(crate) fn begin(&self, step: u64) -> Result<(), QueueError> {
         self.queue.mark(step.saturating_sub(1))?;
         self.begun.fetch_max(step, Ordering::AcqRel);
+        self.open.store(true, Ordering::Release);
         Ok(())
+    }
+
+    /// A step ends: nothing is launched in it any more.
+    pub(crate) fn end(&self, step: u64) -> Result<(), QueueError> {
+        self.open.store(false, Ordering::Release);
+        self.queue.mark(step)
+    }
+
+    /// Whether launches belong to a step that has not ended.
+    pub(crate) fn is_open(&self) -> bool {
+        self.open.load(Ordering::Acquire)
+    }
+
+    /// An operation runs until the guard drops. `None` inside a replay.
+    pub(crate) fn run(&self) -> Option<Running<'_>> {
+        let before = self.running.fetch_add(1, Ordering::Acquire);
+        let running = Running(self, 1);
+        (before & REPLAY == 0).then_some(running)
+    }
+
+    /// A replay runs until the guard drops. `None` while anything else does.
+    pub(crate) fn replay(&self) -> Option<Running<'_>> {
+        let alone = self.running.compare_exchange(0, REPLAY, Ordering::Acquire, Ordering::Relaxed).is_ok();
+        alone.then_some(Running(self, REPLAY))
     }
 
     /// The latest step that may have something in flight here.
@@ -53,9 +96,10 @@ impl Lane {
         self.queue.settled() >= step.min(self.begun())
     }
 
-    /// Waits for everything. No step may be open.
+    /// Waits for everything. A step that was leaked ends here.
     pub(crate) fn drain(&self) -> Result<(), QueueError> {
         let begun = self.begun();
+        self.open.store(false, Ordering::Release);
         self.queue.mark(begun)?;
         self.queue.wait(begun)
     }

@@ -10,7 +10,7 @@ mod scratch;
 pub use fence::{Fence, Settled};
 pub use graph::{Graph, RecordError, ReplayError};
 pub use host_op::{HostArg, HostArgs, PackedTensor, input, output, packed};
-pub use recorder::{LaunchError, Recorder, Stream, StreamSpec};
+pub use recorder::{LaunchError, NativeQueue, Recorder, Stream, StreamSpec};
 pub use scratch::{ScratchFrame, ScratchFull, ScratchStack};
 
 pub(crate) use graph::{GraphExec, GraphStore};

@@ -1,6 +1,7 @@
 //! Streams and captures: both are a [`Recorder`] to model code.
 
 use std::{
+    any::Any,
     marker::PhantomData,
     mem::size_of_val,
     sync::{Arc, Mutex, PoisonError},
@@ -45,6 +46,26 @@ pub struct StreamSpec {
     pub scratch: Bytes,
 }
 
+/// The backend's own stream object, lent to its launch wrappers. Marks and waits stay the engine's.
+#[doc(hidden)]
+#[derive(Clone, Copy)]
+pub struct NativeQueue<'q>(&'q dyn Queue);
+
+impl<'q> NativeQueue<'q> {
+    /// The object, to be downcast.
+    pub fn native(self) -> &'q dyn Any {
+        self.0.native()
+    }
+}
+
+impl<S: Space> Drop for Stream<S> {
+    fn drop(&mut self) {
+        // Launches in flight use its scratch. No step is open: it would borrow the stream. A failure is reported where
+        // somebody waits for a fence.
+        let _ = self.eager.lane.drain();
+    }
+}
+
 impl<S: Space> Stream<S> {
     pub(crate) fn new(lane: Arc<Lane>, scratch: Arc<ScratchStack>) -> Self {
         Stream { eager: Recorder::running(lane.clone()), uploading: Recorder::running(lane), scratch }
@@ -81,8 +102,11 @@ impl<S: Space> Recorder<Captured<'_, S>> {
 }
 
 impl<P: Place> Recorder<P> {
-    /// Refuses spans of another stream.
+    /// Refuses spans of another stream, and launches after the step.
     pub(crate) fn check(&self, streams: &[u32]) -> Result<(), LaunchError> {
+        if self.tape.is_none() && !self.lane.is_open() {
+            return Err(LaunchError::StepEnded);
+        }
         match streams.iter().find(|stream| **stream != self.lane.id()) {
             Some(other) => Err(LaunchError::WrongStream { launch: self.lane.id(), span: *other }),
             None => Ok(()),
@@ -92,12 +116,6 @@ impl<P: Place> Recorder<P> {
     /// Where to write operations down; `None`: run them now.
     pub(crate) fn tape(&self) -> Option<&Mutex<Vec<Op>>> {
         self.tape.as_ref()
-    }
-
-    /// The queue, for the launch wrappers of a backend.
-    #[doc(hidden)]
-    pub fn queue(&self) -> &dyn Queue {
-        self.lane.queue()
     }
 
     /// Runs `launch` on the queue (or writes it down, in a capture). For the launch wrappers of a backend, which took the
@@ -111,14 +129,17 @@ impl<P: Place> Recorder<P> {
     pub fn launch(
         &self,
         streams: &[u32],
-        launch: impl Fn(&dyn Queue) -> Result<(), LaunchError> + Send + Sync + 'static,
+        launch: impl Fn(NativeQueue<'_>) -> Result<(), LaunchError> + Send + Sync + 'static,
     ) -> Result<(), LaunchError> {
         self.check(streams)?;
         match &self.tape {
-            None => launch(self.lane.queue()),
+            None => {
+                let _running = self.lane.run().ok_or(LaunchError::Nested)?;
+                launch(NativeQueue(self.lane.queue()))
+            }
             Some(tape) => {
                 let lane = self.lane.clone();
-                let run = move || launch(lane.queue());
+                let run = move || launch(NativeQueue(lane.queue()));
                 tape.lock().unwrap_or_else(PoisonError::into_inner).push(Box::new(run));
                 Ok(())
             }
@@ -224,6 +245,12 @@ pub enum LaunchError {
         /// The stream of the span.
         span: u32,
     },
+    /// The step has ended.
+    #[error("the step has ended: launch before `finish`, and keep the step as long as its views are used")]
+    StepEnded,
+    /// An operation's body launches or replays on the stream that runs it.
+    #[error("an operation that is running launches on its own stream: launch after it, from the step")]
+    Nested,
     /// A span has another number of elements than the operation needs.
     #[error("{what}: {expected} elements expected, {found} found")]
     Shape {

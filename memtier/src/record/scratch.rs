@@ -105,6 +105,11 @@ impl<'f, P: Place> ScratchFrame<'f, P> {
         ScratchFull { needed, left: self.left(), capacity: self.stack.bytes }
     }
 
+    /// Whether nothing was taken from all of `stack`.
+    pub(crate) fn is_whole(&self, stack: &ScratchStack) -> bool {
+        std::ptr::eq(self.stack, stack) && self.top == stack.region.base()
+    }
+
     /// What is left in this frame.
     pub fn left(&self) -> Bytes {
         Bytes::new(self.end - self.top)

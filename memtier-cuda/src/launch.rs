@@ -1,0 +1,93 @@
+//! Launches: arguments as words, a grid, and the driver's call.
+
+use std::ffi::c_void;
+
+use cudarc::driver::sys;
+use memtier::{LaunchError, NativeQueue};
+
+use crate::{
+    driver::check,
+    queue::{CudaStream, while_doing},
+};
+
+/// The most arguments of a kernel here.
+pub(crate) const MOST_ARGS: usize = 24;
+
+/// A loaded kernel. Its module lives as long as the [`Kernels`](crate::Kernels) that it came from.
+#[derive(Clone, Copy)]
+pub(crate) struct Function(pub(crate) sys::CUfunction);
+
+// SAFETY: the handle is only passed to the driver, which takes it from any thread.
+unsafe impl Send for Function {}
+// SAFETY: as above.
+unsafe impl Sync for Function {}
+
+/// How many blocks of how many threads, with how many bytes of shared memory.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Grid {
+    pub(crate) blocks: (u32, u32, u32),
+    pub(crate) threads: u32,
+    pub(crate) shared: u32,
+}
+
+/// An argument, as the low bytes of a word.
+pub(crate) trait Arg {
+    fn word(self) -> u64;
+}
+impl Arg for u64 {
+    fn word(self) -> u64 {
+        self
+    }
+}
+impl Arg for u32 {
+    fn word(self) -> u64 {
+        u64::from(self)
+    }
+}
+impl Arg for f32 {
+    fn word(self) -> u64 {
+        u64::from(self.to_bits())
+    }
+}
+
+/// Queues a kernel.
+///
+/// # Safety
+/// The function's module is loaded. The function takes `N` arguments, each as many low bytes of its word as the function
+/// says; what they point to is committed, as long as the kernel reads and writes for these arguments and this grid, and
+/// nothing else writes it (or reads what is written) until the kernel is done.
+pub(crate) unsafe fn launch<const N: usize>(
+    queue: NativeQueue<'_>,
+    function: Function,
+    grid: Grid,
+    words: &[u64; N],
+) -> Result<(), LaunchError> {
+    const { assert!(N <= MOST_ARGS) }
+    let stream = queue.native().downcast_ref::<CudaStream>().ok_or(LaunchError::Unsupported {
+        what: "queue",
+        why: "a CUDA kernel runs on a queue of `CudaBackend`: open the engine on one",
+    })?;
+    // The driver reads through these, and writes nothing.
+    let mut pointers = words.each_ref().map(|word| std::ptr::from_ref(word).cast::<c_void>().cast_mut());
+    let (x, y, z) = grid.blocks;
+    let launched = stream.enqueue(|raw| {
+        // SAFETY: live handles; the pointers are to words as long as the longest argument; the rest by the caller.
+        let result = unsafe {
+            sys::cuLaunchKernel(
+                function.0,
+                x,
+                y,
+                z,
+                grid.threads,
+                1,
+                1,
+                grid.shared,
+                raw,
+                pointers.as_mut_ptr(),
+                std::ptr::null_mut(),
+            )
+        };
+        check("cuLaunchKernel", result)
+    });
+    launched.map_err(|error| LaunchError::Device(while_doing("launching a kernel")(error)))
+}
