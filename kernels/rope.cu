@@ -1,0 +1,135 @@
+// Rotary positions: the angles of a step's tokens, once a step; then, for every layer, the rotation of queries and keys
+// with the write of keys and values into their pages.
+#include "common.cuh"
+
+// sin and cos of any f32 angle, to f32 accuracy: reduced by whole quarter turns in f64, then short polynomials. It runs
+// once a token and pair, so f64 is cheap, and there is no table in local memory as in the library's own reduction.
+__device__ __forceinline__ float2 cos_sin(float angle) {
+    double quarters = rint((double)angle * 0.63661977236758134308);
+    double x = fma(quarters, -1.57079632679489655800, (double)angle);
+    x = fma(quarters, -6.12323399573676603587e-17, x);
+    double xx = x * x;
+    double sine = x * (1.0 + xx * (-1.0 / 6 + xx * (1.0 / 120 + xx * (-1.0 / 5040 + xx * (1.0 / 362880)))));
+    double cosine = 1.0 + xx * (-0.5 + xx * (1.0 / 24 + xx * (-1.0 / 720 + xx * (1.0 / 40320 - xx / 3628800))));
+    int quadrant = (int)((long long)quarters & 3);
+    float s = (float)(quadrant & 1 ? cosine : sine), c = (float)(quadrant & 1 ? sine : cosine);
+    if (quadrant == 1 || quadrant == 2) c = -c;
+    if (quadrant >= 2) s = -s;
+    return make_float2(c, s);
+}
+
+// angles[token][pair] = (cos, sin) of positions[token] * frequencies[pair]
+extern "C" __global__ void __launch_bounds__(128)
+    rope_angles(float *angles, const u32 *positions, const float *frequencies, u32 pairs, u64 total) {
+    u64 i = (u64)blockIdx.x * blockDim.x + threadIdx.x;
+    if (i >= total) return;
+    float2 value = cos_sin((float)positions[i / pairs] * frequencies[i % pairs]);
+    reinterpret_cast<float2 *>(angles)[i] = value;
+}
+
+// One warp handles one head of one token. `qkv` has a row a token: query heads, key heads, value heads. Queries are rotated
+// into `q`; keys and values go to slot `position % block_tokens` of block `ids[row][position / block_tokens]`, where a
+// layer's part of a block is, from `layer_base` on: keys [kv_heads][block_tokens][head_dim], then values alike.
+//
+// `interleaved`: pairs are neighbours; otherwise element i goes with element i + pairs. Elements from 2 * pairs on are not
+// rotated. `normed`: queries and keys are normalised by head first. head_dim is a multiple of 4 and at most 256, pairs
+// is even.
+extern "C" __global__ void __launch_bounds__(128)
+    rope_kv_write_bf16(bf16 *q, bf16 *slab, const bf16 *qkv, const float *angles, const u32 *ids, const u32 *rows,
+                       const u32 *positions, const bf16 *q_norm, const bf16 *k_norm, u64 block_stride, u64 layer_base,
+                       u32 block_tokens, u32 table_rows, u32 table_columns, u32 heads, u32 kv_heads, u32 head_dim,
+                       u32 pairs, u32 flags, float epsilon, u64 units) {
+    u64 unit = (u64)blockIdx.x * (blockDim.x / 32) + threadIdx.x / 32;
+    if (unit >= units) return;
+    u32 lane = threadIdx.x % 32;
+    u32 all = heads + 2 * kv_heads;
+    u64 token = unit / all;
+    u32 head = (u32)(unit % all);
+    bool interleaved = flags & 1, normed = flags & 2;
+    const bf16 *from = qkv + (token * all + head) * head_dim;
+
+    bf16 *to;
+    if (head < heads) {
+        to = q + (token * heads + head) * head_dim;
+    } else {
+        u32 row = rows[token], position = positions[token];
+        u32 column = position / block_tokens;
+        if (row >= table_rows || column >= table_columns) return;
+        u32 id = ids[(u64)row * table_columns + column];
+        if (id == HOLE) return;
+        u32 part = head - heads; // keys, then values
+        to = slab + id * block_stride + layer_base + ((u64)part * block_tokens + position % block_tokens) * head_dim;
+    }
+
+    // Each lane holds up to four pairs of neighbours.
+    float low[4], high[4];
+    float squares = 0.0f;
+#pragma unroll
+    for (int i = 0; i < 4; i++) {
+        u32 e = 2 * (lane + 32 * i);
+        low[i] = high[i] = 0.0f;
+        if (e < head_dim) {
+            u32 word = *reinterpret_cast<const u32 *>(from + e);
+            low[i] = low_f32(word);
+            high[i] = high_f32(word);
+            squares = fmaf(low[i], low[i], fmaf(high[i], high[i], squares));
+        }
+    }
+    bool value = head >= heads + kv_heads;
+    if (normed && !value) {
+        const bf16 *weight = head < heads ? q_norm : k_norm;
+        float scale = rsqrtf(warp_sum(squares) / (float)head_dim + epsilon);
+#pragma unroll
+        for (int i = 0; i < 4; i++) {
+            u32 e = 2 * (lane + 32 * i);
+            if (e < head_dim) {
+                u32 word = *reinterpret_cast<const u32 *>(weight + e);
+                low[i] *= scale * low_f32(word);
+                high[i] *= scale * high_f32(word);
+            }
+        }
+    }
+    const float2 *angle = reinterpret_cast<const float2 *>(angles) + token * pairs;
+    if (!value && interleaved) {
+#pragma unroll
+        for (int i = 0; i < 4; i++) {
+            u32 pair = lane + 32 * i;
+            if (pair < pairs) {
+                float2 cs = angle[pair];
+                float a = low[i], b = high[i];
+                low[i] = a * cs.x - b * cs.y;
+                high[i] = a * cs.y + b * cs.x;
+            }
+        }
+    } else if (!value) {
+        // The partner of element e is e + pairs or e - pairs, in another lane or register: through shared memory.
+        extern __shared__ float rows_of_warps[];
+        float *mine = rows_of_warps + (threadIdx.x / 32) * head_dim;
+#pragma unroll
+        for (int i = 0; i < 4; i++) {
+            u32 e = 2 * (lane + 32 * i);
+            if (e < head_dim) {
+                mine[e] = low[i];
+                mine[e + 1] = high[i];
+            }
+        }
+        __syncwarp();
+#pragma unroll
+        for (int i = 0; i < 4; i++) {
+            u32 e = 2 * (lane + 32 * i);
+            if (e < 2 * pairs) {
+                bool first = e < pairs;
+                u32 pair = first ? e : e - pairs, other = first ? e + pairs : e - pairs;
+                float2 cs0 = angle[pair], cs1 = angle[pair + 1];
+                float sign = first ? -1.0f : 1.0f;
+                low[i] = low[i] * cs0.x + sign * mine[other] * cs0.y;
+                high[i] = high[i] * cs1.x + sign * mine[other + 1] * cs1.y;
+            }
+        }
+    }
+#pragma unroll
+    for (int i = 0; i < 4; i++) {
+        u32 e = 2 * (lane + 32 * i);
+        if (e < head_dim) *reinterpret_cast<u32 *>(to + e) = to_bf16x2(low[i], high[i]);
+    }
+}

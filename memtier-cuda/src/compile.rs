@@ -1,0 +1,150 @@
+//! Compiling every kernel for every target, with a manifest of what came out.
+
+use std::{fmt::Write as _, fs, path::Path};
+
+use crate::{
+    error::KernelError,
+    kernels::sources::{HEADERS, SOURCES, fingerprint},
+    nvrtc::{Nvrtc, Source},
+};
+
+/// The first line of a manifest.
+pub(crate) const TITLE: &str = "memtier kernels 1";
+/// The name of the manifest in the folder of compiled kernels.
+pub(crate) const MANIFEST: &str = "manifest.txt";
+
+/// The architectures that get machine code.
+pub(crate) const CUBINS: [&str; 3] = ["sm_90a", "sm_120a", "sm_120f"];
+/// The architecture that gets PTX, for drivers that compile for what came later.
+pub(crate) const PTX: &str = "compute_120f";
+
+/// What the compiler used for one kernel on one target.
+#[derive(Clone, PartialEq, Eq, Debug)]
+#[non_exhaustive]
+pub struct KernelUse {
+    /// The kernel.
+    pub kernel: String,
+    /// The architecture.
+    pub target: String,
+    /// Registers of a thread.
+    pub registers: u32,
+    /// Bytes of local memory of a thread.
+    pub stack: u32,
+    /// Bytes written to and read from local memory because registers ran out.
+    pub spills: u32,
+    /// Bytes of shared memory that the kernel declares itself.
+    pub shared: u32,
+}
+
+/// Compiles every kernel into `folder`: machine code with `nvrtc`, and PTX with `for_ptx`, which should be an older one,
+/// because a driver refuses PTX that is newer than itself. Writes a manifest beside them.
+///
+/// # Errors
+/// [`KernelError::Compile`] with the compiler's words, or [`KernelError::File`].
+pub fn compile_kernels(nvrtc: &Nvrtc, for_ptx: &Nvrtc, folder: &Path) -> Result<Vec<KernelUse>, KernelError> {
+    let mut uses = Vec::new();
+    let mut manifest = format!("{TITLE}\nsources {:016x}\n", fingerprint());
+    let targets = CUBINS.map(|target| (target, nvrtc, "cubin"));
+    for (target, nvrtc, kind) in targets.into_iter().chain([(PTX, for_ptx, "ptx")]) {
+        let (major, minor) = nvrtc.version();
+        let place = folder.join(target);
+        fs::create_dir_all(&place).map_err(|error| file(&place, &error))?;
+        for (name, text) in SOURCES {
+            let compiled = nvrtc.build(Source { name, text, headers: HEADERS }, target)?;
+            let path = place.join(format!("{name}.{kind}"));
+            fs::write(&path, &compiled.image).map_err(|error| file(&path, &error))?;
+            let _ = writeln!(manifest, "image {target} {name}.{kind} {} nvrtc {major}.{minor}", compiled.image.len());
+            uses.extend(uses_of(&compiled.log, target));
+        }
+    }
+    for KernelUse { kernel, target, registers, stack, spills, shared } in &uses {
+        let _ = writeln!(
+            manifest,
+            "kernel {target} {kernel} registers {registers} stack {stack} spills {spills} shared {shared}"
+        );
+    }
+    let path = folder.join(MANIFEST);
+    fs::write(&path, manifest).map_err(|error| file(&path, &error))?;
+    Ok(uses)
+}
+
+pub(crate) fn file(path: &Path, error: &std::io::Error) -> KernelError {
+    KernelError::File { path: path.display().to_string(), reason: error.to_string() }
+}
+
+/// The lines that ptxas prints for each kernel.
+fn uses_of(log: &str, target: &str) -> Vec<KernelUse> {
+    let mut uses: Vec<KernelUse> = Vec::new();
+    for line in log.lines() {
+        if let Some((_, rest)) = line.split_once("Compiling entry function '") {
+            let kernel = rest.split('\'').next().unwrap_or_default().to_owned();
+            let target = target.to_owned();
+            uses.push(KernelUse { kernel, target, registers: 0, stack: 0, spills: 0, shared: 0 });
+        }
+        let Some(last) = uses.last_mut() else { continue };
+        if let Some(stack) = before(line, " bytes stack frame") {
+            last.stack = stack;
+            last.spills =
+                before(line, " bytes spill stores").unwrap_or(0) + before(line, " bytes spill loads").unwrap_or(0);
+        }
+        if let Some(registers) = before(line, " registers") {
+            last.registers = registers;
+            last.shared = before(line, " bytes smem").unwrap_or(0);
+        }
+    }
+    uses
+}
+
+/// The number in front of `what`.
+fn before(line: &str, what: &str) -> Option<u32> {
+    let (head, _) = line.split_once(what)?;
+    head.rsplit([' ', ',']).next()?.parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_words_of_ptxas_are_understood() {
+        let log = "ptxas info    : 0 bytes gmem\n\
+                   ptxas info    : Compiling entry function 'scale_f32' for 'sm_90a'\n\
+                   ptxas info    : Function properties for scale_f32\n\
+                   \x20   8 bytes stack frame, 4 bytes spill stores, 12 bytes spill loads\n\
+                   ptxas info    : Used 24 registers, used 1 barriers, 48 bytes smem, 380 bytes cmem[0]\n";
+        let uses = uses_of(log, "sm_90a");
+        let expected = KernelUse {
+            kernel: "scale_f32".into(),
+            target: "sm_90a".into(),
+            registers: 24,
+            stack: 8,
+            spills: 16,
+            shared: 48,
+        };
+        assert_eq!(uses, [expected]);
+    }
+
+    /// Needs no GPU, but NVRTC: `MEMTIER_NVRTC` names the library.
+    #[test]
+    fn every_kernel_compiles_for_every_target_without_spills() {
+        let Some(path) = std::env::var_os("MEMTIER_NVRTC") else {
+            println!("skipped: MEMTIER_NVRTC does not name a libnvrtc");
+            return;
+        };
+        let nvrtc = Nvrtc::open(Path::new(&path)).unwrap();
+        let folder = std::env::temp_dir().join(format!("memtier-kernels-{}", std::process::id()));
+        let uses = compile_kernels(&nvrtc, &nvrtc, &folder).unwrap();
+        fs::remove_dir_all(&folder).unwrap();
+        assert_eq!(uses.len(), crate::kernels::entries::ENTRIES.len() * CUBINS.len());
+        for KernelUse { kernel, target, registers, stack, spills, shared } in uses {
+            assert_eq!((stack, spills), (0, 0), "{kernel} on {target}");
+            assert!(registers > 0 && registers <= 255 && shared <= 1024, "{kernel} on {target}: {registers} registers");
+        }
+    }
+
+    #[test]
+    fn a_missing_nvrtc_says_where_it_comes_from() {
+        let error = Nvrtc::open(Path::new("/nowhere/libnvrtc.so.13")).err().map(|error| error.to_string());
+        assert!(error.is_some_and(|error| error.contains("nvidia-cuda-nvrtc") && error.contains("/nowhere")));
+    }
+}

@@ -1,0 +1,252 @@
+//! The CUDA driver: whether it is there, what the device is, and its context.
+//!
+//! cudarc panics where the library or one of its functions is missing. So nothing here calls it before [`Context::open`]
+//! has looked for the library and for every function that this crate calls.
+
+use std::{
+    ffi::{CStr, c_char, c_int},
+    ptr,
+    sync::Arc,
+};
+
+use cudarc::driver::sys::{self, CUresult};
+
+use crate::error::{DriverError, OpenError};
+
+/// The oldest driver that will do.
+pub(crate) const NEEDED: &str = "580";
+/// The CUDA version that the bindings were made for.
+const CUDA: i32 = 13000;
+
+/// Every function of the driver that this crate calls.
+const FUNCTIONS: &[&str] = &[
+    "cuInit",
+    "cuDriverGetVersion",
+    "cuDeviceGetCount",
+    "cuDeviceGet",
+    "cuDeviceGetName",
+    "cuDeviceGetAttribute",
+    "cuDeviceTotalMem_v2",
+    "cuDevicePrimaryCtxRetain",
+    "cuDevicePrimaryCtxRelease_v2",
+    "cuCtxGetCurrent",
+    "cuCtxSetCurrent",
+    "cuGetErrorName",
+    "cuGetErrorString",
+    "cuMemGetInfo_v2",
+    "cuMemGetAllocationGranularity",
+    "cuMemAddressReserve",
+    "cuMemAddressFree",
+    "cuMemCreate",
+    "cuMemRelease",
+    "cuMemMap",
+    "cuMemUnmap",
+    "cuMemSetAccess",
+    "cuMemHostAlloc",
+    "cuMemFreeHost",
+    "cuMemcpyHtoDAsync_v2",
+    "cuMemcpyDtoHAsync_v2",
+    "cuMemcpyDtoDAsync_v2",
+    "cuStreamCreate",
+    "cuStreamDestroy_v2",
+    "cuStreamSynchronize",
+    "cuStreamBeginCapture_v2",
+    "cuStreamEndCapture",
+    "cuGraphInstantiateWithFlags",
+    "cuGraphUpload",
+    "cuGraphLaunch",
+    "cuGraphDestroy",
+    "cuGraphExecDestroy",
+    "cuEventCreate",
+    "cuEventDestroy_v2",
+    "cuEventRecord",
+    "cuEventQuery",
+    "cuEventSynchronize",
+    "cuModuleLoadData",
+    "cuModuleUnload",
+    "cuModuleGetFunction",
+    "cuFuncLoad",
+    "cuFuncGetParamInfo",
+    "cuFuncGetAttribute",
+    "cuFuncSetAttribute",
+    "cuLaunchKernel",
+];
+
+/// What a device is.
+#[derive(Clone, PartialEq, Eq, Debug)]
+#[non_exhaustive]
+pub struct DeviceInfo {
+    /// Its number among the visible devices.
+    pub ordinal: u32,
+    /// Its name.
+    pub name: String,
+    /// Its compute capability: major, minor.
+    pub capability: (u32, u32),
+    /// Its multiprocessors.
+    pub multiprocessors: u32,
+    /// Its memory, in bytes.
+    pub total: u64,
+    /// The CUDA version that the driver supports, as it numbers versions: 13000 is 13.0.
+    pub cuda: i32,
+}
+
+/// The primary context of a device, for as long as somebody holds it.
+pub(crate) struct Context {
+    device: sys::CUdevice,
+    raw: sys::CUcontext,
+    pub(crate) info: DeviceInfo,
+}
+
+// SAFETY: the driver's contexts are used from any thread; the handle is only passed to it.
+unsafe impl Send for Context {}
+// SAFETY: as above; nothing in it changes.
+unsafe impl Sync for Context {}
+
+/// A result of the driver as a `Result`.
+pub(crate) fn check(call: &'static str, result: CUresult) -> Result<(), DriverError> {
+    if result == CUresult::CUDA_SUCCESS {
+        return Ok(());
+    }
+    Err(failed(call, result))
+}
+
+#[cold]
+fn failed(call: &'static str, result: CUresult) -> DriverError {
+    let text = |read: unsafe fn(CUresult, *mut *const c_char) -> CUresult| {
+        let mut text = ptr::null();
+        // SAFETY: the driver is there, since it gave a result; it writes a pointer to a static string, or null.
+        unsafe {
+            read(result, &mut text);
+            if text.is_null() { String::from("unknown") } else { CStr::from_ptr(text).to_string_lossy().into_owned() }
+        }
+    };
+    DriverError { call, code: result as u32, name: text(sys::cuGetErrorName), text: text(sys::cuGetErrorString) }
+}
+
+/// Whether the driver's library, and every function that this crate calls, can be found. Loads the library.
+fn present() -> Result<(), OpenError> {
+    // SAFETY: loads the driver's library, whose initialisers are its vendor's.
+    if !unsafe { sys::is_culib_present() } {
+        return Err(OpenError::NoDriver { needed: NEEDED });
+    }
+    for symbol in FUNCTIONS {
+        // SAFETY: the library was found a moment ago; the address is looked up and not used.
+        if unsafe { sys::culib().get::<*const ()>(symbol.as_bytes()) }.is_err() {
+            return Err(OpenError::NoFunction { symbol, needed: NEEDED });
+        }
+    }
+    Ok(())
+}
+
+impl Context {
+    /// Retains the primary context of device `ordinal`.
+    pub(crate) fn open(ordinal: u32) -> Result<Arc<Self>, OpenError> {
+        present()?;
+        let (mut cuda, mut count, mut device) = (0, 0, 0);
+        // SAFETY: the functions are there; each writes one integer.
+        unsafe {
+            check("cuInit", sys::cuInit(0))?;
+            check("cuDriverGetVersion", sys::cuDriverGetVersion(&mut cuda))?;
+        }
+        if cuda < CUDA {
+            return Err(OpenError::OldDriver { found: cuda, wanted: CUDA, needed: NEEDED });
+        }
+        // SAFETY: as above.
+        unsafe { check("cuDeviceGetCount", sys::cuDeviceGetCount(&mut count)) }?;
+        let count = u32::try_from(count).unwrap_or(0);
+        if ordinal >= count {
+            return Err(OpenError::NoDevice { ordinal, count });
+        }
+        // SAFETY: the ordinal is one of the driver's.
+        unsafe { check("cuDeviceGet", sys::cuDeviceGet(&mut device, ordinal as c_int)) }?;
+        let info = describe(device, ordinal, cuda)?;
+        use sys::CUdevice_attribute::CU_DEVICE_ATTRIBUTE_VIRTUAL_ADDRESS_MANAGEMENT_SUPPORTED as VMM;
+        if attribute(device, VMM)? == 0 {
+            return Err(OpenError::NoVirtualMemory { device: info.name });
+        }
+        let mut raw = ptr::null_mut();
+        // SAFETY: the device is the driver's; the reference it takes is given back in `drop`.
+        unsafe { check("cuDevicePrimaryCtxRetain", sys::cuDevicePrimaryCtxRetain(&mut raw, device)) }?;
+        let context = Arc::new(Context { device, raw, info });
+        context.bind()?;
+        Ok(context)
+    }
+
+    /// Makes it the calling thread's context. Other libraries may have changed that since the last call.
+    #[inline]
+    pub(crate) fn bind(&self) -> Result<(), DriverError> {
+        let mut current = ptr::null_mut();
+        // SAFETY: writes the thread's context, or null.
+        unsafe { check("cuCtxGetCurrent", sys::cuCtxGetCurrent(&mut current)) }?;
+        if current == self.raw {
+            return Ok(());
+        }
+        // SAFETY: the context is retained for as long as `self`.
+        unsafe { check("cuCtxSetCurrent", sys::cuCtxSetCurrent(self.raw)) }
+    }
+
+    /// The device, as memory requests name it.
+    pub(crate) fn device(&self) -> sys::CUdevice {
+        self.device
+    }
+
+    /// Free and total device memory as the driver reports them, in bytes.
+    pub(crate) fn memory(&self) -> Result<(u64, u64), DriverError> {
+        self.bind()?;
+        let (mut free, mut total) = (0, 0);
+        // SAFETY: writes two integers.
+        unsafe { check("cuMemGetInfo", sys::cuMemGetInfo_v2(&mut free, &mut total)) }?;
+        Ok((free as u64, total as u64))
+    }
+}
+
+impl Drop for Context {
+    fn drop(&mut self) {
+        // SAFETY: retained once in `open`. A refusal leaves the context to the end of the process.
+        let _ = unsafe { sys::cuDevicePrimaryCtxRelease_v2(self.device) };
+    }
+}
+
+fn attribute(device: sys::CUdevice, attribute: sys::CUdevice_attribute) -> Result<u32, DriverError> {
+    let mut value = 0;
+    // SAFETY: writes one integer.
+    unsafe { check("cuDeviceGetAttribute", sys::cuDeviceGetAttribute(&mut value, attribute, device)) }?;
+    Ok(u32::try_from(value).unwrap_or(0))
+}
+
+fn describe(device: sys::CUdevice, ordinal: u32, cuda: i32) -> Result<DeviceInfo, DriverError> {
+    use sys::CUdevice_attribute as A;
+    let mut name = [0; 256];
+    let mut total = 0;
+    // SAFETY: writes at most 256 bytes with a terminating zero, and one integer.
+    unsafe {
+        check("cuDeviceGetName", sys::cuDeviceGetName(name.as_mut_ptr(), name.len() as c_int, device))?;
+        check("cuDeviceTotalMem", sys::cuDeviceTotalMem_v2(&mut total, device))?;
+    }
+    let name: Vec<u8> = name.iter().take_while(|byte| **byte != 0).map(|byte| *byte as u8).collect();
+    let capability = (
+        attribute(device, A::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR)?,
+        attribute(device, A::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR)?,
+    );
+    let multiprocessors = attribute(device, A::CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT)?;
+    let name = String::from_utf8_lossy(&name).into_owned();
+    Ok(DeviceInfo { ordinal, name, capability, multiprocessors, total: total as u64, cuda })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn opening_without_a_driver_says_what_is_missing_and_does_not_panic() {
+        // On a machine with a driver the first device opens, or the error is one of the typed ones.
+        match Context::open(0) {
+            Err(OpenError::NoDriver { .. }) => {
+                let text = Context::open(0).err().map(|error| error.to_string()).unwrap_or_default();
+                assert!(text.contains("libcuda.so.1") && text.contains("HostBackend"), "{text}");
+            }
+            Ok(context) => assert!(context.info.total > 0),
+            Err(error) => assert!(!error.to_string().is_empty()),
+        }
+    }
+}

@@ -1,0 +1,137 @@
+//! What goes wrong with a driver, and what to do about it.
+
+/// A call of the CUDA driver failed.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+#[error("{call} failed: {name} ({code}), {text}")]
+pub struct DriverError {
+    /// The driver's function.
+    pub call: &'static str,
+    /// Its result code.
+    pub code: u32,
+    /// The name of the code.
+    pub name: String,
+    /// The driver's own words.
+    pub text: String,
+}
+
+/// A CUDA device was not opened.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum OpenError {
+    /// There is no driver library.
+    #[error(
+        "no CUDA driver here: `libcuda.so.1` was not found. Install the NVIDIA driver {needed} or newer, or put the folder \
+         that holds its libraries on LD_LIBRARY_PATH; without a GPU, use `memtier::HostBackend`"
+    )]
+    NoDriver {
+        /// The oldest driver that will do.
+        needed: &'static str,
+    },
+    /// The driver lacks a function that this crate calls.
+    #[error("the CUDA driver has no `{symbol}`: it is older than {needed}; install a newer NVIDIA driver")]
+    NoFunction {
+        /// The missing function.
+        symbol: &'static str,
+        /// The oldest driver that will do.
+        needed: &'static str,
+    },
+    /// The driver speaks an older CUDA than this crate was built for.
+    #[error("the driver supports CUDA {}.{}, and {}.{} is needed: install the NVIDIA driver {needed} or newer",
+        .found / 1000, .found % 1000 / 10, .wanted / 1000, .wanted % 1000 / 10)]
+    OldDriver {
+        /// What the driver supports, as it numbers versions: 13000 is 13.0.
+        found: i32,
+        /// What is needed, numbered alike.
+        wanted: i32,
+        /// The oldest driver that will do.
+        needed: &'static str,
+    },
+    /// There is no device of this number.
+    #[error("no CUDA device {ordinal}: {count} visible; check CUDA_VISIBLE_DEVICES and `nvidia-smi -L`")]
+    NoDevice {
+        /// What was asked.
+        ordinal: u32,
+        /// How many there are.
+        count: u32,
+    },
+    /// The device cannot map memory at reserved addresses.
+    #[error(
+        "{device} has no virtual memory management: a growable region needs it; use a Pascal or newer GPU with a data centre, workstation or WSL2 driver"
+    )]
+    NoVirtualMemory {
+        /// The device's name.
+        device: String,
+    },
+    /// The driver failed.
+    #[error(transparent)]
+    Driver(#[from] DriverError),
+}
+
+/// Kernels were not compiled or loaded.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum KernelError {
+    /// NVRTC could not be opened.
+    #[error(
+        "NVRTC could not be opened from {path}: {reason}. It is part of the CUDA toolkit, and of the Python wheel \
+         `nvidia-cuda-nvrtc` (a zip file): give the path of `libnvrtc.so.*`"
+    )]
+    NoNvrtc {
+        /// Where it was looked for.
+        path: String,
+        /// The loader's own words.
+        reason: String,
+    },
+    /// The compiler refused a source.
+    #[error("{file}.cu does not compile for {target}: {log}")]
+    Compile {
+        /// The source.
+        file: &'static str,
+        /// The architecture.
+        target: &'static str,
+        /// The compiler's own words.
+        log: String,
+    },
+    /// There are no compiled kernels for the device.
+    #[error(
+        "no kernels for compute capability {}.{} in {folder}: compile them with \
+         `cargo run -p memtier-cuda --bin compile-kernels -- --nvrtc PATH --out FOLDER`", .capability.0, .capability.1
+    )]
+    NoTarget {
+        /// The device's.
+        capability: (u32, u32),
+        /// Where they were looked for.
+        folder: String,
+    },
+    /// A file could not be read or written.
+    #[error("{path}: {reason}")]
+    File {
+        /// Which one.
+        path: String,
+        /// The system's own words.
+        reason: String,
+    },
+    /// The compiled kernels are of other sources than this crate was built with.
+    #[error("{path} was compiled from other sources than this crate has: compile the kernels again")]
+    Stale {
+        /// The manifest.
+        path: String,
+    },
+    /// A compiled kernel takes other arguments than its wrapper passes.
+    #[error(
+        "`{entry}` takes {found} as argument {index}, its wrapper passes {wanted} bytes: compile the kernels again"
+    )]
+    Signature {
+        /// The kernel.
+        entry: &'static str,
+        /// Which argument.
+        index: usize,
+        /// What the kernel takes.
+        found: String,
+        /// What the wrapper passes.
+        wanted: usize,
+    },
+    /// The driver failed.
+    #[error(transparent)]
+    Driver(#[from] DriverError),
+}

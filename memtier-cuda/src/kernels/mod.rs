@@ -1,0 +1,41 @@
+//! Launch wrappers: one for each operation. Spans in, a launch on the recorder out.
+//!
+//! Every wrapper checks shapes before the launch and returns [`LaunchError`] with what it needs; it takes no memory. The
+//! element and the place of each span are in its type, so host memory, or a span of another capture, does not compile.
+
+mod decode;
+pub(crate) mod entries;
+mod gate;
+mod norm;
+mod rope;
+pub(crate) mod sources;
+mod vector;
+
+pub use decode::{DecodeShape, DecodeWork, PagedKv, paged_decode};
+pub use gate::{Activation, gate};
+pub use norm::{residual_rms_norm, residual_rms_norm_bf16, rms_norm, rms_norm_bf16};
+pub use rope::{HeadNorms, RopeShape, RopeStyle, rope_angles, rope_kv_write};
+pub use vector::{add, scale};
+
+use memtier::LaunchError;
+
+/// Refuses a span of another length.
+fn expect(what: &'static str, expected: usize, found: usize) -> Result<(), LaunchError> {
+    if expected == found { Ok(()) } else { Err(LaunchError::Shape { what, expected, found }) }
+}
+
+/// The product, or a shape error that names `what`.
+fn product(what: &'static str, dims: &[usize]) -> Result<usize, LaunchError> {
+    let overflow = LaunchError::Unsupported { what, why: "its dimensions overflow: one of them is absurd" };
+    dims.iter().try_fold(1usize, |product, dim| product.checked_mul(*dim)).ok_or(overflow)
+}
+
+/// `value` as an argument of 32 bits.
+fn narrow(what: &'static str, value: usize) -> Result<u32, LaunchError> {
+    u32::try_from(value).map_err(|_| LaunchError::Unsupported { what, why: "it does not fit into 32 bits" })
+}
+
+/// Refuses what a kernel cannot do.
+fn require(holds: bool, what: &'static str, why: &'static str) -> Result<(), LaunchError> {
+    if holds { Ok(()) } else { Err(LaunchError::Unsupported { what, why }) }
+}

@@ -1,0 +1,95 @@
+//! RMS norms, alone and behind the addition to the residual stream.
+
+use memtier::{Cuda, Fits, Input, Is, LaunchError, Place, Recorder, SameElement, StableSpanMut, bf16};
+
+use super::{entries::Kernel, expect, narrow, product, require};
+use crate::{
+    Kernels,
+    launch::{Arg, Grid, launch},
+};
+
+/// Pieces of eight elements that one thread keeps in registers.
+const VECTORS: usize = 4;
+
+/// A block for one row of `hidden` elements: few threads with several pieces each, or as many as there are pieces.
+fn rows_grid(rows: usize, hidden: usize) -> Result<Grid, LaunchError> {
+    let what = "rms_norm";
+    require(hidden > 0 && hidden.is_multiple_of(8), what, "the hidden size must be a multiple of 8")?;
+    require(hidden / 8 <= 1024 * VECTORS, what, "the hidden size can be at most 32768")?;
+    let rows = narrow(what, rows)?;
+    require(rows <= i32::MAX as u32, what, "a grid has at most 2^31 - 1 rows")?;
+    let threads = (hidden / 8).div_ceil(2).clamp(32, 1024).next_multiple_of(32);
+    Ok(Grid { blocks: (rows, 1, 1), threads: threads as u32, shared: 128 })
+}
+
+/// Checks `[rows, hidden]` of a norm and gives its grid, or `None` for no rows.
+fn shape(weight: usize, spans: &[(&'static str, usize)], rows: usize) -> Result<Option<(Grid, u32)>, LaunchError> {
+    let elements = product("rms_norm", &[rows, weight])?;
+    spans.iter().try_for_each(|(what, found)| expect(what, elements, *found))?;
+    if rows == 0 {
+        return Ok(None);
+    }
+    Ok(Some((rows_grid(rows, weight)?, narrow("rms_norm", weight)?)))
+}
+
+macro_rules! norms { ($($norm:ident $residual_norm:ident $stream:ty: $kernel:ident $residual_kernel:ident;)*) => { $(
+    #[doc = concat!("`out = x / rms(x) * weight` by rows of `weight.len()` elements, from a residual stream of `", stringify!($stream), "`.")]
+    ///
+    /// # Errors
+    /// [`LaunchError::Shape`] when a span is not `rows` rows, [`LaunchError::Unsupported`] for a row length that is no
+    /// multiple of 8 or over 32768.
+    pub fn $norm<P: Place<Space: Is<Cuda>>>(
+        on: &Recorder<P>,
+        kernels: &Kernels,
+        out: &mut StableSpanMut<'_, impl SameElement<bf16>, impl Fits<P>>,
+        x: impl Input<$stream, P>,
+        weight: impl Input<bf16, P>,
+        (rows, epsilon): (usize, f32),
+    ) -> Result<(), LaunchError> {
+        let (out, x, weight) = (out.output::<bf16, P>(on), x.input(), weight.input());
+        let spans = [("rms_norm: out", out.units()), ("rms_norm: x", x.units())];
+        let Some((grid, hidden)) = shape(weight.units(), &spans, rows)? else { return Ok(()) };
+        let words = [out.addr(), x.addr(), weight.addr(), hidden.word(), epsilon.word()];
+        let kernels = kernels.clone();
+        on.launch(&[out.stream(), x.stream(), weight.stream()], move |queue| {
+            // SAFETY: the kernel's own arguments; a block reads and writes one row of `hidden` elements, of which the spans
+            // hold as many as there are blocks. `out` came from `&mut`. The caller's views (or the graph) keep them.
+            unsafe { launch(queue, kernels.function(Kernel::$kernel), grid, &words) }
+        })
+    }
+
+    #[doc = concat!("`residual += delta`, and `out` its norm as in [`", stringify!($norm), "`]: the residual stream is `", stringify!($stream), "`.")]
+    ///
+    /// # Errors
+    #[doc = concat!("As [`", stringify!($norm), "`].")]
+    pub fn $residual_norm<P: Place<Space: Is<Cuda>>>(
+        on: &Recorder<P>,
+        kernels: &Kernels,
+        out: &mut StableSpanMut<'_, impl SameElement<bf16>, impl Fits<P>>,
+        residual: &mut StableSpanMut<'_, impl SameElement<$stream>, impl Fits<P>>,
+        delta: impl Input<bf16, P>,
+        weight: impl Input<bf16, P>,
+        (rows, epsilon): (usize, f32),
+    ) -> Result<(), LaunchError> {
+        let (out, residual) = (out.output::<bf16, P>(on), residual.output::<$stream, P>(on));
+        let (delta, weight) = (delta.input(), weight.input());
+        let spans = [
+            ("residual_rms_norm: out", out.units()),
+            ("residual_rms_norm: residual", residual.units()),
+            ("residual_rms_norm: delta", delta.units()),
+        ];
+        let Some((grid, hidden)) = shape(weight.units(), &spans, rows)? else { return Ok(()) };
+        let words =
+            [out.addr(), residual.addr(), delta.addr(), weight.addr(), hidden.word(), epsilon.word()];
+        let kernels = kernels.clone();
+        let streams = [out.stream(), residual.stream(), delta.stream(), weight.stream()];
+        on.launch(&streams, move |queue| {
+            // SAFETY: as above; `out` and `residual` came from two `&mut`, so they are different memory.
+            unsafe { launch(queue, kernels.function(Kernel::$residual_kernel), grid, &words) }
+        })
+    }
+)* } }
+norms! {
+    rms_norm residual_rms_norm f32: RmsNormF32 ResidualRmsNormF32;
+    rms_norm_bf16 residual_rms_norm_bf16 bf16: RmsNormBf16 ResidualRmsNormBf16;
+}

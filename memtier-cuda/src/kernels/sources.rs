@@ -1,0 +1,26 @@
+//! The CUDA sources, as they were when the crate was built.
+
+/// Every source: its name without `.cu`, and its text.
+pub(crate) const SOURCES: &[(&str, &str)] = &[
+    ("vector", include_str!("../../../kernels/vector.cu")),
+    ("norm", include_str!("../../../kernels/norm.cu")),
+    ("gate", include_str!("../../../kernels/gate.cu")),
+    ("rope", include_str!("../../../kernels/rope.cu")),
+    ("decode", include_str!("../../../kernels/decode.cu")),
+];
+
+/// What they include.
+pub(crate) const HEADERS: &[(&str, &str)] = &[("common.cuh", include_str!("../../../kernels/common.cuh"))];
+
+/// The header of this name.
+#[cfg(test)]
+pub(crate) fn header(name: &str) -> Option<&'static str> {
+    HEADERS.iter().find(|(header, _)| *header == name).map(|(_, text)| *text)
+}
+
+/// A number for all of it, FNV-1a: images that were compiled from something else are recognised.
+pub(crate) fn fingerprint() -> u64 {
+    let texts = SOURCES.iter().chain(HEADERS).flat_map(|(name, text)| [*name, *text]);
+    let fold = |hash: u64, byte: u8| (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3);
+    texts.fold(0xcbf2_9ce4_8422_2325, |hash, text| text.bytes().chain([0]).fold(hash, fold))
+}

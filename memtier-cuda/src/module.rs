@@ -1,0 +1,205 @@
+//! Compiled kernels, loaded for one device.
+
+use std::{
+    ffi::CString,
+    fs,
+    path::{Path, PathBuf},
+    ptr,
+    sync::Arc,
+};
+
+use cudarc::driver::sys;
+
+use crate::{
+    CudaBackend,
+    compile::{MANIFEST, TITLE, file},
+    driver::{Context, check},
+    error::{DriverError, KernelError},
+    kernels::{
+        entries::{ENTRIES, Entry, Kernel},
+        sources::{SOURCES, fingerprint},
+    },
+    launch::Function,
+};
+
+/// Dynamic shared memory of a block without asking for more, in bytes.
+const SHARED_BY_DEFAULT: i32 = 48 << 10;
+
+/// The kernels of this crate on one device. A name: clones share the loaded code, and recorded graphs keep it.
+#[derive(Clone)]
+pub struct Kernels(Arc<Loaded>);
+
+struct Loaded {
+    functions: Vec<Function>,
+    multiprocessors: u32,
+    target: &'static str,
+    // Unloaded behind everything that uses the functions.
+    _modules: Vec<Module>,
+}
+
+struct Module {
+    context: Arc<Context>,
+    raw: sys::CUmodule,
+}
+
+// SAFETY: the handle is only passed to the driver, which takes it from any thread.
+unsafe impl Send for Module {}
+// SAFETY: as above.
+unsafe impl Sync for Module {}
+
+impl Drop for Module {
+    fn drop(&mut self) {
+        if self.context.bind().is_ok() {
+            // SAFETY: loaded once, unloaded once. Streams that ran its functions finish first: the driver waits.
+            let _ = unsafe { sys::cuModuleUnload(self.raw) };
+        }
+    }
+}
+
+/// The targets for a device, the best first, with the suffix of their images.
+fn targets((major, minor): (u32, u32)) -> &'static [(&'static str, &'static str)] {
+    match (major, minor) {
+        (9, 0) => &[("sm_90a", "cubin")],
+        (12, 0) => &[("sm_120a", "cubin"), ("sm_120f", "cubin"), ("compute_120f", "ptx")],
+        (12, _) => &[("sm_120f", "cubin"), ("compute_120f", "ptx")],
+        _ => &[],
+    }
+}
+
+impl Kernels {
+    /// Loads the kernels that `compile-kernels` put into `folder`, all of them and at once: nothing is loaded, and no memory
+    /// taken for it, at a launch.
+    ///
+    /// # Errors
+    /// [`KernelError`]: there are none for this device, they are of other sources, or the driver refuses them.
+    pub fn load(backend: &CudaBackend, folder: &Path) -> Result<Self, KernelError> {
+        let context = backend.context();
+        let capability = context.info.capability;
+        current(folder)?;
+        let missing = || KernelError::NoTarget { capability, folder: folder.display().to_string() };
+        let found =
+            targets(capability).iter().find(|(target, kind)| image(folder, target, SOURCES[0].0, kind).exists());
+        let (target, kind) = found.ok_or_else(missing)?;
+        context.bind()?;
+        let mut modules = Vec::new();
+        for (name, _) in SOURCES {
+            let path = image(folder, target, name, kind);
+            let mut bytes = fs::read(&path).map_err(|error| file(&path, &error))?;
+            // PTX is text that ends with zero; a cubin does not mind.
+            bytes.push(0);
+            modules.push(load(context, &bytes)?);
+        }
+        let functions = ENTRIES.iter().map(|entry| {
+            let index = SOURCES.iter().position(|(name, _)| *name == entry.file).ok_or_else(missing)?;
+            function(&modules[index], entry)
+        });
+        let functions = functions.collect::<Result<_, _>>()?;
+        let multiprocessors = context.info.multiprocessors;
+        Ok(Kernels(Arc::new(Loaded { functions, multiprocessors, target, _modules: modules })))
+    }
+
+    pub(crate) fn function(&self, kernel: Kernel) -> Function {
+        self.0.functions[kernel as usize]
+    }
+
+    /// The device's multiprocessors: what grids are sized by.
+    pub fn multiprocessors(&self) -> u32 {
+        self.0.multiprocessors
+    }
+
+    /// The architecture that they were compiled for.
+    pub fn target(&self) -> &'static str {
+        self.0.target
+    }
+}
+
+impl std::fmt::Debug for Kernels {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Kernels({}, {} of them)", self.0.target, self.0.functions.len())
+    }
+}
+
+fn image(folder: &Path, target: &str, name: &str, kind: &str) -> PathBuf {
+    folder.join(target).join(format!("{name}.{kind}"))
+}
+
+/// Whether the images were compiled from the sources that this crate was built with.
+fn current(folder: &Path) -> Result<(), KernelError> {
+    let path = folder.join(MANIFEST);
+    let manifest = fs::read_to_string(&path).map_err(|error| file(&path, &error))?;
+    let mut lines = manifest.lines();
+    let ours = format!("sources {:016x}", fingerprint());
+    match (lines.next(), lines.next()) {
+        (Some(TITLE), Some(sources)) if sources == ours => Ok(()),
+        _ => Err(KernelError::Stale { path: path.display().to_string() }),
+    }
+}
+
+fn load(context: &Arc<Context>, image: &[u8]) -> Result<Module, DriverError> {
+    let mut raw = ptr::null_mut();
+    // SAFETY: the image is a whole file, and ends with zero; the driver checks what is in it.
+    check("cuModuleLoadData", unsafe { sys::cuModuleLoadData(&mut raw, image.as_ptr().cast()) })?;
+    Ok(Module { context: context.clone(), raw })
+}
+
+fn function(module: &Module, entry: &Entry) -> Result<Function, KernelError> {
+    let name = CString::new(entry.name).unwrap_or_default();
+    let mut raw = ptr::null_mut();
+    // SAFETY: a loaded module; the name ends with zero.
+    check("cuModuleGetFunction", unsafe { sys::cuModuleGetFunction(&mut raw, module.raw, name.as_ptr()) })?;
+    // SAFETY: a function of a loaded module.
+    check("cuFuncLoad", unsafe { sys::cuFuncLoad(raw) })?;
+    signature(raw, entry)?;
+    use sys::CUfunction_attribute as A;
+    let (mut own, most) = (0, A::CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES);
+    // SAFETY: a live function; writes one integer.
+    let result = unsafe { sys::cuFuncGetAttribute(&mut own, A::CU_FUNC_ATTRIBUTE_SHARED_SIZE_BYTES, raw) };
+    check("cuFuncGetAttribute", result)?;
+    // SAFETY: a live function.
+    check("cuFuncSetAttribute", unsafe { sys::cuFuncSetAttribute(raw, most, SHARED_BY_DEFAULT - own) })?;
+    Ok(Function(raw))
+}
+
+/// Whether the compiled kernel takes what its wrapper passes.
+fn signature(raw: sys::CUfunction, entry: &Entry) -> Result<(), KernelError> {
+    let size = |index: usize| {
+        let (mut offset, mut bytes) = (0, 0);
+        // SAFETY: a live function; writes two integers.
+        let result = unsafe { sys::cuFuncGetParamInfo(raw, index, &mut offset, &mut bytes) };
+        check("cuFuncGetParamInfo", result).ok().map(|()| bytes)
+    };
+    let wanted = |index: usize| entry.params.get(index).map_or(0, |param| param.bytes());
+    for index in 0..=entry.params.len() {
+        let found = size(index);
+        if found.unwrap_or(0) != wanted(index) {
+            let found = found.map_or_else(|| "nothing".to_owned(), |bytes| format!("{bytes} bytes"));
+            return Err(KernelError::Signature { entry: entry.name, index, found, wanted: wanted(index) });
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_device_takes_only_images_that_it_can_run() {
+        assert_eq!(targets((9, 0)), [("sm_90a", "cubin")]);
+        assert_eq!(targets((12, 1))[0].0, "sm_120f");
+        assert!(targets((8, 0)).is_empty());
+    }
+
+    #[test]
+    fn kernels_of_other_sources_are_refused() {
+        let folder = std::env::temp_dir().join(format!("memtier-stale-{}", std::process::id()));
+        fs::create_dir_all(&folder).unwrap();
+        fs::write(folder.join(MANIFEST), format!("{TITLE}\nsources 0000000000000000\n")).unwrap();
+        let stale = current(&folder).unwrap_err();
+        assert!(matches!(stale, KernelError::Stale { .. }));
+        fs::write(folder.join(MANIFEST), format!("{TITLE}\nsources {:016x}\n", fingerprint())).unwrap();
+        current(&folder).unwrap();
+        fs::remove_dir_all(&folder).unwrap();
+        assert!(matches!(current(&folder), Err(KernelError::File { .. })));
+    }
+}
