@@ -9,6 +9,7 @@
 //! - [`describe`]: [`ModelDescription`], the hyperparameters of an architecture resolved layer by layer, with the
 //!   tensors that it requires checked against them.
 //! - [`layout`]: [`ModelLayout`], what a model of any architecture keeps in memory: what the planner consumes.
+//! - [`safetensors`]: the other container: folders with a `config.json`.
 //! - [`mod@write`]: a writer for small files, for tests and tools.
 //!
 //! The readers take untrusted bytes: every count, length, offset and dimension is checked against the size of the
@@ -34,6 +35,7 @@ pub mod demands;
 pub mod describe;
 pub mod gguf;
 pub mod layout;
+pub mod safetensors;
 mod tensor_type;
 pub mod write;
 

@@ -57,6 +57,7 @@ mod json;
 pub mod kv;
 mod levers;
 pub mod llama_cpp;
+pub mod offload;
 mod report;
 mod solve;
 #[cfg(test)]
