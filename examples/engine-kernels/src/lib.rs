@@ -36,7 +36,7 @@ pub use error::KernelError;
 pub use format::Format;
 pub use half::{bf16_to_f32, f16_to_f32, f32_to_bf16, f32_to_f16};
 pub use isa::{Isa, Level};
-pub use matmul::{Input, Projection, matmul, matmul_gated, matmul_many};
+pub use matmul::{Input, Projection, matmul, matmul_gated, matmul_gated_quantize, matmul_many};
 pub use ops::*;
 pub use packed::{
     GROUP_ROWS, Packed, dequantize_row, group_bytes, groups, pack, pack_groups, pack_parallel, packed_bytes,

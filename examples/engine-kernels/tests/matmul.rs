@@ -5,7 +5,7 @@ mod common;
 use common::{Matrix, Rng, bits, odd_cols, quantized};
 use engine_kernels::{
     Activation, Format, Input, Isa, KernelError, Projection, QuantRows, Threads, gated, matmul, matmul_gated,
-    matmul_many,
+    matmul_gated_quantize, matmul_many,
 };
 
 /// Activations in the form that a format takes.
@@ -179,6 +179,8 @@ fn the_gated_product_is_its_parts() {
     for (format, up_format) in [(Format::Q4_1, Format::Q4_1), (Format::Q5_0, Format::Q8_0), (Format::BF16, Format::F32)]
     {
         let (gate, up) = (Matrix::random(&mut rng, format, 41, 160), Matrix::random(&mut rng, up_format, 41, 160));
+        let wide_gate = Matrix::random(&mut rng, format, 96, 160);
+        let wide_up = Matrix::random(&mut rng, up_format, 96, 160);
         for activation in [Activation::Silu, Activation::GeluTanh] {
             for isa in Isa::available() {
                 for m in [1, 10] {
@@ -190,6 +192,13 @@ fn the_gated_product_is_its_parts() {
                     matmul_gated(&threads, isa, &gate.packed(), &up.packed(), activation, x.rows(0..m), &mut found)
                         .unwrap();
                     assert_eq!(bits(&found), bits(&expected), "{format} {isa:?} {activation:?}");
+
+                    let (gate, up) = (wide_gate.packed(), wide_up.packed());
+                    let mut wide = vec![0.0; m * 96];
+                    matmul_gated(&threads, isa, &gate, &up, activation, x.rows(0..m), &mut wide).unwrap();
+                    let mut bytes = vec![0; QuantRows::bytes(m, 96).unwrap()];
+                    matmul_gated_quantize(&threads, isa, &gate, &up, activation, x.rows(0..m), &mut bytes).unwrap();
+                    assert!(bytes == quantized(isa, &wide, m, 96), "{format} {isa:?} {activation:?}");
                 }
             }
         }
@@ -213,6 +222,9 @@ fn wrong_shapes_are_refused() {
     let kind = matmul(&threads, isa, &weights, float.rows(0..2), &mut out);
     assert_eq!(kind, Err(KernelError::Input { format: "Q4_0" }));
     assert!(out.iter().all(|x| *x == 7.0));
+    let (activation, mut bytes) = (Activation::Silu, [0; 48]);
+    let gated = matmul_gated_quantize(&threads, isa, &weights, &weights, activation, x.rows(0..2), &mut bytes);
+    assert!(matches!(gated, Err(KernelError::Multiple { of: 32, found: 16, .. })));
     // No rows are no work.
     matmul(&threads, isa, &weights, x.rows(0..0), &mut []).unwrap();
 }

@@ -63,6 +63,7 @@ fn kernels_do_not_allocate() {
     let norm = Norm { weight: &weight, epsilon: 1e-5 };
     let (mut a, mut b, mut c) = (x.clone(), x.clone(), x.clone());
     let mut bytes = vec![0; QuantRows::bytes(m, hidden).unwrap()];
+    let mut gated = bytes.clone();
     let mut table = vec![0.0; m * head_dim];
     let positions: Vec<u32> = (0..m as u32).collect();
     // The first region of a thread may set up what the system keeps for it.
@@ -79,6 +80,7 @@ fn kernels_do_not_allocate() {
                 };
                 matmul(threads, isa, &weights, input, &mut a)?;
                 matmul_gated(threads, isa, &weights, &weights, Activation::Silu, input, &mut b)?;
+                matmul_gated_quantize(threads, isa, &weights, &weights, Activation::Silu, input, &mut gated)?;
                 let add = Projection { weights, out: &mut a, add: true };
                 let set = Projection { weights, out: &mut b, add: false };
                 matmul_many(threads, isa, input, &mut [add, set])?;
@@ -94,7 +96,7 @@ fn kernels_do_not_allocate() {
             residual_norm_quantize(&threads, isa, &mut a, &x, None, norm, m, &mut bytes).map(|_| ())
         });
         expect_none("elementwise", || {
-            gated(&threads, isa, Activation::GeluTanh, &mut a, &x)?;
+            engine_kernels::gated(&threads, isa, Activation::GeluTanh, &mut a, &x)?;
             add(isa, &mut a, &x)?;
             scale(isa, &mut a, 0.5);
             softcap(&threads, isa, &mut a, 30.0);

@@ -234,7 +234,7 @@ unsafe fn half_tile<S: Spec, const M: usize>(tile: &Tile<'_>, first: usize, out:
     }
     for index in 0..M {
         // SAFETY: a row of the output is sixteen f32, and `first` is 0 or 8.
-        unsafe { _mm256_storeu_ps(out[index].as_mut_ptr().add(first), acc[index]) };
+        unsafe { _mm256_storeu_ps(out.0[index].as_mut_ptr().add(first), acc[index]) };
     }
 }
 
@@ -284,7 +284,7 @@ fn float<const KIND: u8, const M: usize>(tile: &Tile<'_>, out: &mut TileOut) {
     for index in 0..M {
         for half in 0..2 {
             // SAFETY: a row of the output is sixteen f32.
-            unsafe { _mm256_storeu_ps(out[index].as_mut_ptr().add(8 * half), acc[index][half]) };
+            unsafe { _mm256_storeu_ps(out.0[index].as_mut_ptr().add(8 * half), acc[index][half]) };
         }
     }
 }

@@ -184,7 +184,7 @@ fn tile<S: Spec, const M: usize>(tile: &Tile<'_>, out: &mut TileOut) {
     }
     for index in 0..M {
         // SAFETY: a row of the output is sixteen f32.
-        unsafe { _mm512_storeu_ps(out[index].as_mut_ptr(), acc[index]) };
+        unsafe { _mm512_storeu_ps(out.0[index].as_mut_ptr(), acc[index]) };
     }
 }
 
@@ -241,6 +241,6 @@ fn float<const KIND: u8, const M: usize>(tile: &Tile<'_>, out: &mut TileOut) {
     }
     for index in 0..M {
         // SAFETY: a row of the output is sixteen f32.
-        unsafe { _mm512_storeu_ps(out[index].as_mut_ptr(), acc[index]) };
+        unsafe { _mm512_storeu_ps(out.0[index].as_mut_ptr(), acc[index]) };
     }
 }

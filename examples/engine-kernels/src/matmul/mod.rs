@@ -16,10 +16,10 @@ use crate::error::{KernelError, expect, product};
 use crate::isa::Isa;
 use crate::ops::Activation;
 use crate::packed::Packed;
-use crate::quant::QuantRows;
-use crate::threads::Threads;
+use crate::quant::{QuantRows, checked_bytes};
+use crate::threads::{Shares, Threads};
 
-use drive::{Effect, Job, Rows};
+use drive::{Job, Output, Rows};
 
 /// The activations of a matmul.
 #[derive(Debug, Clone, Copy)]
@@ -130,8 +130,9 @@ pub fn matmul_many(
     for projections in projections.chunks_mut(drive::MAX_JOBS) {
         let mut jobs: [Option<Job<'_>>; drive::MAX_JOBS] = [const { None }; drive::MAX_JOBS];
         for (job, projection) in jobs.iter_mut().zip(projections) {
-            let effect = if projection.add { Effect::Add } else { Effect::Set };
-            *job = Some(Job::new(isa, projection.weights, effect, &mut *projection.out));
+            let out = Shares::new(&mut *projection.out);
+            let out = if projection.add { Output::Add(out) } else { Output::Set(out) };
+            *job = Some(Job::new(isa, projection.weights, None, out));
         }
         drive::run(threads, isa, x.raw(), &jobs);
     }
@@ -152,12 +153,39 @@ pub fn matmul_gated(
     x: Input<'_>,
     out: &mut [f32],
 ) -> Result<(), KernelError> {
+    check_gated(gate, up, x)?;
+    expect("output", product("output", x.rows(), gate.rows())?, out.len())?;
+    let job = Job::new(isa, *gate, Some((*up, activation)), Output::Set(Shares::new(out)));
+    drive::run(threads, isa, x.raw(), &[Some(job)]);
+    Ok(())
+}
+
+/// [`matmul_gated`] with a quantised result in `dst`, [`QuantRows::bytes`] long: the second half of a gated feed-forward
+/// takes it as it is, and the products never go through memory.
+///
+/// # Errors
+///
+/// As [`matmul_gated`]; also where the matrices' rows are no multiple of 32.
+#[allow(clippy::too_many_arguments, reason = "a fused kernel has the arguments of its parts")]
+pub fn matmul_gated_quantize<'a>(
+    threads: &Threads,
+    isa: Isa,
+    gate: &Packed<'_>,
+    up: &Packed<'_>,
+    activation: Activation,
+    x: Input<'_>,
+    dst: &'a mut [u8],
+) -> Result<QuantRows<'a>, KernelError> {
+    check_gated(gate, up, x)?;
+    expect("bytes of quantised rows", checked_bytes(x.rows(), gate.rows())?, dst.len())?;
+    let job = Job::new(isa, *gate, Some((*up, activation)), Output::Quantize(Shares::new(&mut *dst)));
+    drive::run(threads, isa, x.raw(), &[Some(job)]);
+    QuantRows::new(x.rows(), gate.rows(), dst)
+}
+
+fn check_gated(gate: &Packed<'_>, up: &Packed<'_>, x: Input<'_>) -> Result<(), KernelError> {
     x.check()?;
     x.fits(gate)?;
     x.fits(up)?;
-    expect("rows of the up matrix", gate.rows(), up.rows())?;
-    expect("output", product("output", x.rows(), gate.rows())?, out.len())?;
-    let job = Job::new(isa, *gate, Effect::Gate { up: *up, activation }, out);
-    drive::run(threads, isa, x.raw(), &[Some(job)]);
-    Ok(())
+    expect("rows of the up matrix", gate.rows(), up.rows())
 }

@@ -78,7 +78,7 @@ fn tile<S: Spec>(tile: &Tile<'_>, out: &mut TileOut) {
             }
         }
     }
-    out[0] = acc;
+    out.0[0] = acc;
 }
 
 fn tile_part<S: Spec>(scales: &[u8], lines: &[u8], x: &[u8], block: usize, part: usize, acc: &mut [f32; GROUP_ROWS]) {
@@ -120,5 +120,5 @@ fn float<const KIND: u8>(tile: &Tile<'_>, out: &mut TileOut) {
             *acc = weight.mul_add(x, *acc);
         }
     }
-    out[0] = acc;
+    out.0[0] = acc;
 }

@@ -22,8 +22,16 @@ use crate::packed::GROUP_ROWS;
 /// The most activation rows that a tile function takes.
 pub(super) const MAX_TILE_ROWS: usize = 8;
 
-/// A tile's outputs: sixteen for each activation row.
-pub(super) type TileOut = [[f32; GROUP_ROWS]; MAX_TILE_ROWS];
+/// A tile's outputs: sixteen for each activation row. Aligned so that no register straddles two lines.
+#[derive(Debug)]
+#[repr(align(64))]
+pub(super) struct TileOut(pub(super) [[f32; GROUP_ROWS]; MAX_TILE_ROWS]);
+
+impl TileOut {
+    pub(super) const fn new() -> TileOut {
+        TileOut([[0.0; GROUP_ROWS]; MAX_TILE_ROWS])
+    }
+}
 
 /// A tile's inputs.
 #[derive(Debug, Clone, Copy)]

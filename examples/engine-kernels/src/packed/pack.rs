@@ -82,13 +82,8 @@ fn pack_group(format: Format, row_bytes: usize, src: &[u8], dst: &mut [u8]) {
     // Whatever no row writes is padding: zero scales make padded rows zero.
     dst.fill(0);
     match Layout::of(format) {
-        Layout::Float(element) => {
-            for (row, raw) in src.chunks_exact(row_bytes).enumerate() {
-                for (raw, dst) in raw.chunks_exact(element).zip(dst.chunks_exact_mut(element * GROUP_ROWS)) {
-                    dst[row * element..][..element].copy_from_slice(raw);
-                }
-            }
-        }
+        Layout::Float(2) => pack_floats::<2>(src, row_bytes, dst),
+        Layout::Float(_) => pack_floats::<4>(src, row_bytes, dst),
         Layout::Quant { low, high, scales } => {
             let line_bytes = 64 * (low + high);
             let mut block = Block::new();
@@ -107,6 +102,17 @@ fn pack_group(format: Format, row_bytes: usize, src: &[u8], dst: &mut [u8]) {
                     }
                 }
             }
+        }
+    }
+}
+
+/// Transposes up to 16 rows of `N`-byte elements.
+fn pack_floats<const N: usize>(src: &[u8], row_bytes: usize, dst: &mut [u8]) {
+    let (columns, _) = dst.as_chunks_mut::<N>();
+    for (row, raw) in src.chunks_exact(row_bytes).enumerate() {
+        let (elements, _) = raw.as_chunks::<N>();
+        for (column, element) in columns.chunks_exact_mut(GROUP_ROWS).zip(elements) {
+            column[row] = *element;
         }
     }
 }
