@@ -7,25 +7,35 @@ mod arena;
 mod mutex_pool;
 mod plan;
 mod pool;
+mod serving;
 mod timing;
+
+use std::error::Error;
 
 use timing::Bench;
 
-fn main() {
+/// One bench. Setting it up may fail: some measure a serving engine.
+type SetUp = fn() -> Result<Bench, Box<dyn Error>>;
+
+const BENCHES: &[SetUp] = &[
+    pool::one_block,
+    pool::one_of_a_request,
+    pool::many_blocks,
+    pool::shared_block,
+    arena::take,
+    arena::scratch,
+    plan::accepted,
+    plan::refused,
+];
+
+fn main() -> Result<(), Box<dyn Error>> {
     let words: Vec<String> = std::env::args().skip(1).collect();
     let wanted = |bench: &Bench| words.is_empty() || words.iter().any(|word| bench.what.contains(word.as_str()));
-    let benches = [
-        pool::one_block(),
-        pool::many_blocks(),
-        pool::shared_block(),
-        arena::take(),
-        arena::scratch(),
-        plan::accepted(),
-        plan::refused(),
-    ];
-    for bench in benches.into_iter().filter(wanted) {
-        for line in bench.run() {
-            println!("{line}");
+    for set_up in BENCHES {
+        let bench = set_up()?;
+        if wanted(&bench) {
+            bench.run().iter().for_each(|line| println!("{line}"));
         }
     }
+    Ok(())
 }

@@ -1,7 +1,10 @@
 //! The pool that most engines have: ids in a free vector and reference counts beside it, under one mutex.
 //!
-//! As lean as it gets: references borrow the pool instead of counting it, so it is not slower than it has to be.
+//! Three ways to hold its blocks, from what memtier's handles can do down to the least that works: references that own
+//! the pool (they may outlive every borrow, like a `BlockRef`), references that borrow it, and a request that keeps bare
+//! ids and gives all of them back under one lock.
 
+use std::ops::Deref;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// Blocks by id.
@@ -16,11 +19,18 @@ struct State {
     referents: Vec<u32>,
 }
 
-/// One reference to a block.
+/// One reference to a block of the pool behind `P`: a `&MutexPool` or an `Arc<MutexPool>`.
 #[derive(Debug)]
-pub(crate) struct MutexRef<'p> {
-    pool: &'p MutexPool,
+pub(crate) struct MutexRef<P: Deref<Target = MutexPool>> {
+    pool: P,
     id: u32,
+}
+
+/// The blocks of one request, as bare ids.
+#[derive(Debug)]
+pub(crate) struct MutexTicket<'p> {
+    pool: &'p MutexPool,
+    ids: Vec<u32>,
 }
 
 impl MutexPool {
@@ -34,24 +44,9 @@ impl MutexPool {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A free block.
-    pub(crate) fn acquire(&self) -> Option<MutexRef<'_>> {
-        let mut state = self.state();
-        let id = state.free.pop()?;
-        state.referents[id as usize] = 1;
-        Some(MutexRef { pool: self, id })
-    }
-
-    /// `count` free blocks under one lock, or none of them.
-    pub(crate) fn acquire_many<'p>(&'p self, count: usize, into: &mut Vec<MutexRef<'p>>) -> bool {
-        let mut state = self.state();
-        let Some(rest) = state.free.len().checked_sub(count) else { return false };
-        let State { free, referents } = &mut *state;
-        into.extend(free.drain(rest..).map(|id| {
-            referents[id as usize] = 1;
-            MutexRef { pool: self, id }
-        }));
-        true
+    /// A request without blocks, with room for `most` of them.
+    pub(crate) fn open(&self, most: usize) -> MutexTicket<'_> {
+        MutexTicket { pool: self, ids: Vec::with_capacity(most) }
     }
 
     /// Free blocks.
@@ -61,7 +56,16 @@ impl MutexPool {
     }
 }
 
-impl MutexRef<'_> {
+impl<P: Deref<Target = MutexPool> + Clone> MutexRef<P> {
+    /// A free block.
+    pub(crate) fn acquire(pool: &P) -> Option<Self> {
+        let mut state = pool.state();
+        let id = state.free.pop()?;
+        state.referents[id as usize] = 1;
+        drop(state);
+        Some(Self { pool: pool.clone(), id })
+    }
+
     /// The block's id.
     pub(crate) fn id(&self) -> u32 {
         self.id
@@ -70,37 +74,62 @@ impl MutexRef<'_> {
     /// One more reference to the same block.
     pub(crate) fn share(&self) -> Self {
         self.pool.state().referents[self.id as usize] += 1;
-        Self { pool: self.pool, id: self.id }
+        Self { pool: self.pool.clone(), id: self.id }
     }
 }
 
-impl Drop for MutexRef<'_> {
+impl<P: Deref<Target = MutexPool>> Drop for MutexRef<P> {
     fn drop(&mut self) {
+        self.pool.state().release(self.id);
+    }
+}
+
+impl MutexTicket<'_> {
+    /// `count` more blocks under one lock, or none of them.
+    pub(crate) fn push(&mut self, count: usize) -> bool {
         let mut state = self.pool.state();
-        let left = &mut state.referents[self.id as usize];
+        let Some(rest) = state.free.len().checked_sub(count) else { return false };
+        let State { free, referents } = &mut *state;
+        self.ids.extend(free.drain(rest..).inspect(|id| referents[*id as usize] = 1));
+        true
+    }
+
+    /// Gives all of them back under one lock.
+    pub(crate) fn clear(&mut self) {
+        let mut state = self.pool.state();
+        self.ids.drain(..).for_each(|id| state.release(id));
+    }
+}
+
+impl State {
+    fn release(&mut self, id: u32) {
+        let left = &mut self.referents[id as usize];
         *left -= 1;
         if *left == 0 {
-            state.free.push(self.id);
+            self.free.push(id);
         }
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
     use super::*;
 
     #[test]
     fn the_peer_does_what_a_pool_must() {
-        let pool = MutexPool::new(3);
-        let first = pool.acquire().unwrap();
+        let pool = Arc::new(MutexPool::new(3));
+        let first = MutexRef::acquire(&pool).unwrap();
         let shared = first.share();
         assert_eq!(first.id(), shared.id());
-        let mut many = Vec::new();
-        assert!(!pool.acquire_many(3, &mut many) && many.is_empty());
-        assert!(pool.acquire_many(2, &mut many) && pool.acquire().is_none());
+        let mut ticket = pool.open(3);
+        assert!(!ticket.push(3) && ticket.ids.is_empty());
+        assert!(ticket.push(2) && MutexRef::acquire(&&*pool).is_none());
         drop(first);
         assert_eq!(pool.free(), 0);
-        drop((shared, many));
+        drop(shared);
+        ticket.clear();
         assert_eq!(pool.free(), 3);
     }
 }

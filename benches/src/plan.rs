@@ -1,5 +1,6 @@
 //! Planning: a whole configuration, and a refusal with its levers. Nobody else's planner is a library to compare with.
 
+use std::error::Error;
 use std::hint::black_box;
 
 use memtier::plan::{Amount, Config, Demand, KvDtype, Limits, PlanInput, Tier, plan_memory};
@@ -8,27 +9,27 @@ use memtier::{Blocks, Bytes, Overflow};
 use crate::timing::Bench;
 
 /// A 4B model on a 32 GiB card, eight sequences of 4096 tokens.
-pub(crate) fn accepted() -> Bench {
+pub(crate) fn accepted() -> Result<Bench, Box<dyn Error>> {
     let (limits, config) = (limits(Bytes::mib(32_607)), config());
-    let demands = demands(&config).unwrap_or_default();
-    Bench::new("plan_memory, accepted").with("memtier", move |n| {
+    let demands = demands(&config)?;
+    Ok(Bench::new("plan_memory, accepted").with("memtier", move |n| {
         for _ in 0..n {
             let input = black_box(PlanInput::new(limits, config, &demands));
             black_box(plan_memory(&input).is_ok());
         }
-    })
+    }))
 }
 
 /// The same on a 12 GiB card: the refusal plans anew for every lever.
-pub(crate) fn refused() -> Bench {
+pub(crate) fn refused() -> Result<Bench, Box<dyn Error>> {
     let (limits, config) = (limits(Bytes::gib(12)), config());
-    let all = demands(&config).unwrap_or_default();
-    Bench::new("plan_memory, refused with levers").with("memtier", move |n| {
+    let all = demands(&config)?;
+    Ok(Bench::new("plan_memory, refused with levers").with("memtier", move |n| {
         for _ in 0..n {
             let input = PlanInput { reprice: Some(&demands), ..PlanInput::new(limits, config, &all) };
             black_box(plan_memory(&black_box(input)).is_err());
         }
-    })
+    }))
 }
 
 fn limits(budget: Bytes) -> Limits {

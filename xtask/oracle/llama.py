@@ -24,6 +24,9 @@ class Llama:
         params.cpuparams.n_threads = threads
         params.cpuparams_batch.n_threads = threads
         for name, value in self.settings.items():
+            if name == "flash_attn_type":
+                types = xllamacpp.llama_flash_attn_type.__members__
+                value = next(kind for key, kind in types.items() if key.endswith(value))
             setattr(params, name, value)
         self.server = xllamacpp.Server(params)
 

@@ -1,4 +1,5 @@
 """Writes the fixtures that the engine's tests compare with."""
+import array
 import contextlib
 import json
 import math
@@ -13,7 +14,9 @@ HERE = pathlib.Path(__file__).resolve().parent
 FIXTURES = HERE.parent.parent / "examples" / "engine" / "tests" / "fixtures"
 CACHE = pathlib.Path(os.environ.get("MEMTIER_CACHE") or pathlib.Path.home() / ".cache" / "memtier")
 MODELS = {"smollm2": "smollm2-135m-instruct-q4_1.gguf", "gemma3": "gemma-3-270m-q4_k_m.gguf"}
+VOCAB = {"smollm2": 49_152, "gemma3": 262_144}
 GENERATED = 64
+TOP = 4
 
 # Tokenizer settings that neither file has, tried on its vocabulary.
 VARIANTS = {
@@ -130,13 +133,13 @@ def greedy(model, threads):
     cases = []
     for prompt in prompts():
         ids = llama.tokenize(prompt, True)
-        steps, stop = llama.steps(ids, GENERATED, top=2)
+        steps, stop = llama.steps(ids, GENERATED, top=TOP)
         cases.append(
             {
                 "prompt": prompt,
                 "ids": ids,
                 "tokens": [step["id"] for step in steps],
-                "top2": [[[token, round(logprob, 5)] for token, logprob in step["top"]] for step in steps],
+                "top": [[[token, round(logprob, 5)] for token, logprob in step["top"]] for step in steps],
                 "stop": stop,
             }
         )
@@ -158,3 +161,18 @@ def perplexity(model, threads):
         "perplexity": math.exp(nll),
         "logprobs": [[round(value, 4) for value in logprobs[at : at + 64]] for at in range(0, len(logprobs), 64)],
     }
+
+
+def noise(model, threads, path, flash):
+    """Log-probabilities of the whole vocabulary at some steps of each greedy continuation."""
+    llama = load(CACHE / MODELS[model], threads, **({} if flash else {"flash_attn_type": "DISABLED"}))
+    prompts = json.loads((FIXTURES / f"greedy-{model}.json").read_text())["prompts"]
+    count = 0
+    with open(path, "wb") as out:
+        for index, prompt in enumerate(prompts):
+            for step in range(0, len(prompt["tokens"]), 16):
+                logprobs = llama.logprobs(prompt["ids"] + prompt["tokens"][:step], VOCAB[model])
+                array.array("I", [index, step]).tofile(out)
+                array.array("f", logprobs).tofile(out)
+                count += 1
+    return count, llama.about()

@@ -7,6 +7,8 @@
     oracle.py perplexity MODEL TEXTFILE          teacher-forced over the text in one context
     oracle.py memory     MODEL [NAME=VALUE...]   what llama.cpp reserves: weights, caches, states, compute (MiB)
     oracle.py fixtures   [NAME...]               writes the engine's test fixtures anew
+    oracle.py noise      smollm2|gemma3 -o FILE  log-probabilities at some steps of the greedy fixture, for the
+                                                 engine's test `noise`: prompt and step as u32, then the vocabulary as f32
 
 Runs from a virtual environment with `pip install xllamacpp==2026.10.11549`. Answers are JSON on standard output.
 `fixtures` looks for the models in $MEMTIER_CACHE (default ~/.cache/memtier).
@@ -94,6 +96,13 @@ def fixtures(args):
     return make_fixtures.make(args.names, args.threads)
 
 
+def noise(args):
+    import make_fixtures
+
+    steps, about = make_fixtures.noise(args.name, args.threads, args.o, flash=not args.no_flash)
+    return {"oracle": about, "steps": steps}
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--threads", type=int, default=os.cpu_count() or 1)
@@ -119,6 +128,7 @@ def main():
     command(perplexity, model, ("text", {}))
     command(memory, model, ("settings", {"nargs": "*"}), ("--child", {"action": "store_true", "help": argparse.SUPPRESS}))
     command(fixtures, ("names", {"nargs": "*"}))
+    command(noise, ("name", {}), ("-o", {"required": True}), ("--no-flash", {"action": "store_true"}))
     args = parser.parse_args()
     answer = args.function(args)
     if answer is not None:

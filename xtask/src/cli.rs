@@ -38,6 +38,8 @@ pub struct Flag {
 pub enum Check {
     /// Anything, or no value at all.
     Any,
+    /// Anything, as often as the user likes.
+    Many,
     /// A whole number of at least one.
     Count,
 }
@@ -107,7 +109,7 @@ impl Command {
                         let hint = did_you_mean(name, "--", self.flags.iter().map(|flag| flag.name));
                         return Err(self.wrong(&format!("no flag --{name}{hint}")));
                     };
-                    if parsed.has(flag.name) {
+                    if parsed.has(flag.name) && flag.check != Check::Many {
                         return Err(self.wrong(&format!("--{} is given twice", flag.name)));
                     }
                     let value = match flag.value {
@@ -160,7 +162,7 @@ impl Flag {
     fn accepts(&self, value: Option<&OsString>) -> Result<(), String> {
         let Some(value) = value else { return Ok(()) };
         match self.check {
-            Check::Any => Ok(()),
+            Check::Any | Check::Many => Ok(()),
             Check::Count => match value.to_str().and_then(|value| value.parse::<u64>().ok()) {
                 Some(count) if count > 0 => Ok(()),
                 _ => {
@@ -212,6 +214,7 @@ mod tests {
             Flag { name: "max-tokens", value: "N", check: Check::Count, help: "how many" },
             Flag { name: "prompt", value: "TEXT", check: Check::Any, help: "what" },
             Flag { name: "loud", value: "", check: Check::Any, help: "loudly" },
+            Flag { name: "voice", value: "NAME", check: Check::Many, help: "who" },
         ],
         words: None,
         examples: &[("cargo xtask sing --loud", "sings loudly")],
@@ -232,6 +235,8 @@ mod tests {
         assert_eq!(parsed.value("prompt").unwrap(), "--not-a-flag");
         assert!(parsed.has("loud"));
         assert_eq!(parsed.forward(&["prompt"]), ["--max-tokens", "7", "--loud"]);
+        let parsed = parse(&["--voice", "alto", "--voice=bass"]).unwrap();
+        assert_eq!(parsed.forward(&[]), ["--voice", "alto", "--voice", "bass"]);
     }
 
     #[test]
