@@ -48,7 +48,7 @@ pub const COMMAND: Command = Command {
             name: "lock",
             value: "NAME",
             check: Check::Many,
-            help: "a setting that a refusal must not suggest to change: max-batch, max-seq-len, prefill-chunk, budget",
+            help: "not to be suggested by a refusal: max-batch, max-seq-len, prefill-chunk or budget",
         },
         Flag { name: "temperature", value: "X", check: Check::Any, help: "0 (default) is greedy" },
         Flag { name: "top-p", value: "X", check: Check::Any, help: "for a temperature above 0" },
