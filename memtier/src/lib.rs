@@ -18,6 +18,7 @@ mod part;
 mod place;
 pub mod plan;
 mod pool;
+pub mod pressure;
 mod record;
 mod space;
 mod span;
