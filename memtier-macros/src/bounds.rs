@@ -76,11 +76,18 @@ pub(crate) fn nests(krate: &Path, tier: Tier, dims: Option<&Type>, other: bool, 
     }
 }
 
-/// The bound of a part: of all but the first, that it is in the space of the first.
-pub(crate) fn part(krate: &Path, ty: &Type, first: Option<&Type>) -> Option<WherePredicate> {
-    let Some(first) = first else { return predicate(krate, ty, &quote_spanned!(ty.span()=> Part)) };
-    let there = at(krate, ty.span());
-    predicate(krate, ty, &quote_spanned!(ty.span()=> PartOf<<#first as #there::__private::Part>::Space>))
+/// The bound of a part; with the space of the bundle, unless that is the space of this part.
+pub(crate) fn part(krate: &Path, ty: &Type, space: Option<&Type>) -> Option<WherePredicate> {
+    match space {
+        None => predicate(krate, ty, &quote_spanned!(ty.span()=> Part)),
+        Some(space) => predicate(krate, ty, &quote_spanned!(ty.span()=> PartOf<#space>)),
+    }
+}
+
+/// The space of a part.
+pub(crate) fn space_of(krate: &Path, ty: &Type) -> Option<Type> {
+    let krate = at(krate, ty.span());
+    syn::parse2(quote!(<#ty as #krate::__private::Part>::Space)).ok()
 }
 
 /// `ty: bound`

@@ -126,7 +126,7 @@ fn is_ours(attribute: &Group) -> bool {
 /// The compiler has reported the syntax error already; only what it explains badly is reported here.
 fn mend(item: TokenStream, errors: &mut Errors) -> Option<ItemStruct> {
     let mut trees: Vec<_> = item.into_iter().collect();
-    let at = trees.iter().rposition(|tree| is_brace(tree))?;
+    let at = trees.iter().rposition(is_brace)?;
     let TokenTree::Group(body) = trees.remove(at) else { return None };
     let mut empty = Group::new(Delimiter::Brace, TokenStream::new());
     empty.set_span(body.span());

@@ -1,11 +1,15 @@
 //! The first stage: an attribute sees `cfg` as it is written, a derive sees it evaluated. So the attribute only gives the
 //! struct its final form, writes down what it knew in helper attributes, and hands over to a derive.
 
-use proc_macro2::{Span, TokenStream};
-use quote::{ToTokens, format_ident, quote};
+use proc_macro2::{Span, TokenStream, TokenTree};
+use quote::{ToTokens, quote};
 use syn::{
-    Attribute, Expr, Field, Fields, Generics, Ident, ItemStruct, Meta, Path, Token, Type, Visibility, WherePredicate,
-    parse::Parser, parse_quote, punctuated::Punctuated, spanned::Spanned,
+    Attribute, Expr, Field, Fields, Generics, Ident, ItemStruct, Meta, MetaList, Path, Token, Type, Visibility,
+    WherePredicate,
+    parse::{ParseStream, Parser},
+    parse_quote,
+    punctuated::Punctuated,
+    spanned::Spanned,
 };
 
 use crate::{
@@ -44,7 +48,7 @@ pub(crate) fn storage(args: TokenStream, item: TokenStream) -> TokenStream {
     let first = [
         parse_quote!(#[derive(#krate::__private::__MtStorage)]),
         parse_quote!(#[__mt_tier(#args)]),
-        parse_quote!(#[allow(trivial_bounds)]),
+        parse_quote!(#[allow(private_bounds, trivial_bounds)]),
     ];
     item.attrs.splice(0..0, first);
     joined(errors, item.into_token_stream())
@@ -158,7 +162,8 @@ impl Home<'_> {
                 let (owned, bound) = self.nested(&ty, &field.attrs, generics);
                 (quote!(nested, #vis, #ty), owned, bound)
             }
-            Guess::Array(item, len) => {
+            Guess::Array(array) => {
+                let (item, len) = *array;
                 let (nested, bound) = self.nested(&item, &field.attrs, generics);
                 (quote!(array, #vis, #item, #len), parse_quote!(#private::Nested<#nested>), bound)
             }
@@ -189,7 +194,7 @@ impl Home<'_> {
 enum Guess {
     Element,
     Nested,
-    Array(Type, Expr),
+    Array(Box<(Type, Expr)>),
     Broken,
 }
 
@@ -204,7 +209,7 @@ impl Guess {
         match peel(&field.ty) {
             Type::Array(array) => match bounds::is_value(&array.elem) {
                 true => Guess::Broken,
-                false => Guess::Array((*array.elem).clone(), array.len.clone()),
+                false => Guess::Array(Box::new(((*array.elem).clone(), array.len.clone()))),
             },
             ty if bounds::is_value(ty) => Guess::Element,
             Type::Path(path) => match path.path.segments.last() {
@@ -224,13 +229,23 @@ fn says(attrs: &[Attribute], name: &str) -> bool {
         if list.path.is_ident("__mt_attr") {
             return matches!(list.tokens.clone().into_iter().next(), Some(first) if first.to_string() == name);
         }
-        list.path.is_ident("cfg_attr") && metas(list).is_some_and(|metas| metas.iter().any(|meta| within(meta, name)))
+        list.path.is_ident("cfg_attr")
+            && conditional(list).is_some_and(|(_, metas)| metas.iter().any(|meta| within(meta, name)))
     }
     attrs.iter().any(|attr| within(&attr.meta, name))
 }
 
-fn metas(list: &syn::MetaList) -> Option<Punctuated<Meta, Token![,]>> {
-    Punctuated::<Meta, Token![,]>::parse_terminated.parse2(list.tokens.clone()).ok()
+/// The condition of a `cfg_attr`, and what it is the condition of.
+fn conditional(list: &MetaList) -> Option<(TokenStream, Punctuated<Meta, Token![,]>)> {
+    let parser = |input: ParseStream<'_>| {
+        let mut condition = TokenStream::new();
+        while !input.is_empty() && !input.peek(Token![,]) {
+            condition.extend([input.parse::<TokenTree>()?]);
+        }
+        input.parse::<Option<Token![,]>>()?;
+        Ok((condition, Punctuated::parse_terminated(input)?))
+    };
+    parser.parse2(list.tokens.clone()).ok()
 }
 
 /// Wraps our attributes, and what looks like a misspelling of one, in one helper: their names are not reserved, and the
@@ -238,18 +253,13 @@ fn metas(list: &syn::MetaList) -> Option<Punctuated<Meta, Token![,]>> {
 fn wrap_attributes(field: &mut Field) {
     fn wrapped(meta: &Meta) -> Option<Meta> {
         let name = meta.path().get_ident()?.to_string();
-        if name == "cfg_attr" {
-            let Meta::List(list) = meta else { return None };
-            let metas = metas(list)?;
-            let inner = metas.iter().enumerate().map(|(index, meta)| match index {
-                0 => meta.clone(),
-                _ => wrapped(meta).unwrap_or_else(|| meta.clone()),
-            });
-            return Some(parse_quote!(cfg_attr(#(#inner),*)));
+        if let ("cfg_attr", Meta::List(list)) = (name.as_str(), meta) {
+            let (condition, metas) = conditional(list)?;
+            let inner = metas.iter().map(|meta| wrapped(meta).unwrap_or_else(|| meta.clone()));
+            return Some(parse_quote!(cfg_attr(#condition, #(#inner),*)));
         }
         let foreign = FOREIGN.contains(&name.as_str()) || HELPERS.contains(&name.as_str());
-        let helper = format_ident!("__mt_attr");
-        (!foreign && closest(&name, &FIELD).is_some()).then(|| parse_quote!(#helper(#meta)))
+        (!foreign && closest(&name, &FIELD).is_some()).then(|| parse_quote!(__mt_attr(#meta)))
     }
     for attr in &mut field.attrs {
         if let Some(meta) = wrapped(&attr.meta) {

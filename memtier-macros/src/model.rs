@@ -32,6 +32,11 @@ pub(crate) struct Bundle {
     pub(crate) head: Head,
     /// The type parameter that is the memory space, when there is one.
     pub(crate) space: Option<Ident>,
+    /// The memory space that the author names.
+    pub(crate) fixed: Option<Type>,
+    /// The part whose space is otherwise that of the bundle: the first that everybody sees who sees the bundle, since a private
+    /// type cannot be named in its interface.
+    pub(crate) anchor: usize,
     pub(crate) parts: Vec<Part>,
 }
 
@@ -56,6 +61,8 @@ pub(crate) enum Space {
 
 pub(crate) struct Field {
     pub(crate) docs: Vec<Attribute>,
+    /// Lint levels alone.
+    pub(crate) lints: Vec<Attribute>,
     pub(crate) vis: Visibility,
     pub(crate) ident: Ident,
     pub(crate) kind: Kind,
@@ -116,27 +123,30 @@ impl Storage {
 impl Bundle {
     pub(crate) fn read(input: DeriveInput, errors: &mut Errors) -> Self {
         let args = BundleArgs::read(arguments(&input.attrs, "__mt_bundle"), errors);
-        let space = match &args.space {
-            Some(space) => {
-                let found = parameter(&input.generics, space);
-                if found.is_none() {
-                    let message = "`space` names the type parameter that is the memory space; a bundle without one is in \
-                                   the space of its parts";
-                    errors.mark(space, message);
-                }
-                found
-            }
-            None => bound_by_space(&input.generics),
+        let (space, fixed) = match args.space {
+            Some(space) => match parameter(&input.generics, &space) {
+                Some(ident) => (Some(ident), None),
+                None => (None, Some(space)),
+            },
+            None => (bound_by_space(&input.generics), None),
         };
         let (mut head, fields) = Head::read(input, args.krate);
-        let first = fields.first().map(|field| field.ty.clone());
+        let seen = |field: &syn::Field| field.vis == head.vis || matches!(field.vis, Visibility::Public(_));
+        let anchor = fields.iter().position(seen).unwrap_or_default();
+        let there: Option<Type> = match (&space, &fixed, fields.get(anchor)) {
+            (Some(space), ..) => Some(parse_quote!(#space)),
+            (None, Some(space), _) => Some(space.clone()),
+            (None, None, Some(field)) => bounds::space_of(&head.krate, &field.ty),
+            (None, None, None) => None,
+        };
         for (index, field) in fields.iter().enumerate() {
-            let first = first.as_ref().filter(|_| index > 0);
+            let is_anchor = space.is_none() && fixed.is_none() && index == anchor;
+            let there = there.as_ref().filter(|_| !is_anchor);
             // A bound that mentions a parameter would hide what the compiler knows about the type.
             let generic =
-                [Some(&field.ty), first].into_iter().flatten().any(|ty| bounds::is_generic(ty, &head.generics));
+                [Some(&field.ty), there].into_iter().flatten().any(|ty| bounds::is_generic(ty, &head.generics));
             if !generic && !bounds::is_value(&field.ty) {
-                bounds::add(&mut head.generics, bounds::part(&head.krate, &field.ty, first));
+                bounds::add(&mut head.generics, bounds::part(&head.krate, &field.ty, there));
             }
         }
         let part = |field: syn::Field| Part {
@@ -146,7 +156,7 @@ impl Bundle {
             ident: field.ident.unwrap_or_else(|| Ident::new("__mt_unnamed", Span::call_site())),
             ty: field.ty,
         };
-        Bundle { head, space, parts: fields.into_iter().map(part).collect() }
+        Bundle { head, space, fixed, anchor, parts: fields.into_iter().map(part).collect() }
     }
 }
 
@@ -195,7 +205,8 @@ impl Field {
         let told = told.and_then(|attr| attr.parse_args::<Told>().ok());
         let Told { kind, vis } = told.unwrap_or(Told { kind: Kind::Half, vis: Visibility::Inherited });
         let ident = field.ident.unwrap_or_else(|| Ident::new("__mt_unnamed", Span::call_site()));
-        Field { docs: docs(&field.attrs), vis, ident, kind, attrs }
+        let lints = field.attrs.iter().filter(|attr| is_lint_level(attr)).cloned().collect();
+        Field { docs: docs(&field.attrs), lints, vis, ident, kind, attrs }
     }
 
     /// The name in reports.

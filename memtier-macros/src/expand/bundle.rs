@@ -20,6 +20,13 @@ pub(crate) fn expand(model: &Bundle, broken: bool) -> TokenStream {
     }
 }
 
+impl Bundle {
+    /// Whether the space of the bundle is that of this part.
+    fn is_anchor(&self, index: usize) -> bool {
+        self.space.is_none() && self.fixed.is_none() && index == self.anchor
+    }
+}
+
 /// What is made from a bundle.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Made {
@@ -85,7 +92,7 @@ fn owned_struct(model: &Bundle, made: Made) -> TokenStream {
         #(#attrs)*
         #[doc = #doc]
         #must_use
-        #[allow(dead_code, trivial_bounds)]
+        #[allow(dead_code, private_bounds, trivial_bounds)]
         #vis struct #name<#params> #clause {
             #(#fields,)*
         }
@@ -99,13 +106,14 @@ fn viewed(model: &Bundle) -> Moved {
     Moved::new(&model.head.generics, model.space.as_ref(), &to)
 }
 
-/// The space of a bundle: that of its first part.
+/// The space of a bundle: its parameter, what the author says, or that of its first part.
 fn space(model: &Bundle) -> TokenStream {
     let private = model.head.private();
-    match (&model.space, model.parts.first()) {
-        (Some(space), _) => quote!(#space),
-        (None, Some(Part { ty, .. })) => quote!(<#ty as #private::Part>::Space),
-        (None, None) => quote!(#private::Host),
+    match (&model.space, &model.fixed, model.parts.get(model.anchor)) {
+        (Some(space), ..) => quote!(#space),
+        (None, Some(space), _) => quote!(#space),
+        (None, None, Some(Part { ty, .. })) => quote!(<#ty as #private::Part>::Space),
+        (None, None, None) => quote!(#private::Host),
     }
 }
 
@@ -129,14 +137,16 @@ fn view_struct(model: &Bundle, made: Made) -> TokenStream {
         let docs = docs(own, "", &made.of_part(&ident.unraw().to_string()));
         let ty = Substitute { from: model.space.as_ref(), to: &there }.in_type(ty);
         match index {
-            0 => quote!(#docs #vis #ident: <#ty as #private::Part>::#first<#borrow, #place>),
+            index if model.is_anchor(index) => {
+                quote!(#docs #vis #ident: <#ty as #private::Part>::#first<#borrow, #place>)
+            }
             _ => quote!(#docs #vis #ident: #private::#other<#borrow, #ty, #space, #place>),
         }
     });
     quote! {
         #(#attrs)*
         #[doc = #doc]
-        #[allow(dead_code, trivial_bounds)]
+        #[allow(dead_code, private_bounds, trivial_bounds)]
         #vis struct #name<#borrow, #(#params,)* #place: #bound> #clause {
             #(#fields,)*
         }
@@ -144,7 +154,7 @@ fn view_struct(model: &Bundle, made: Made) -> TokenStream {
 }
 
 fn implementation(model: &Bundle, broken: bool) -> TokenStream {
-    let Head { ident, generics, .. } = &model.head;
+    let Head { attrs: of_struct, ident, generics, .. } = &model.head;
     let (private, space, place, borrow) = (model.head.private(), space(model), place(), borrow());
     let (params, own, clause) = (without_defaults(generics), arguments(generics), &generics.where_clause);
     let Moved { own: view_own, .. } = viewed(model);
@@ -166,6 +176,7 @@ fn implementation(model: &Bundle, broken: bool) -> TokenStream {
     ]
     .map(|name| local(name, Span::call_site()));
     quote! {
+        #(#of_struct)*
         #[automatically_derived]
         #[allow(trivial_bounds)]
         unsafe impl<#(#params,)*> #private::Bundle for #ident<#(#own,)*> #clause {
@@ -213,6 +224,7 @@ fn implementation(model: &Bundle, broken: bool) -> TokenStream {
             }
         }
 
+        #(#of_struct)*
         #[automatically_derived]
         #[allow(trivial_bounds)]
         unsafe impl<#(#params,)*> #private::Lines for #lines<#(#own,)*> #clause {
@@ -271,13 +283,13 @@ impl Bodies {
             });
             quote!(#name { #(#fields,)* })
         };
-        // The first part is where the bundle is, the others are where the first is.
+        // One part says where the bundle is, the others are where it is.
         let space = space(model);
         let view_of = |name: &Ident, method: &str| {
             let method = Ident::new(method, Span::call_site());
             let fields = model.parts.iter().enumerate().map(|(index, Part { ident, ty, .. })| {
                 let cx = match index {
-                    0 => quote!(#cx),
+                    index if model.is_anchor(index) => quote!(#cx),
                     _ => quote!(<#ty as #private::PartOf<#space>>::there(#cx)),
                 };
                 quote!(#ident: #private::Part::#method(&mut self.#ident, #cx))

@@ -3,9 +3,10 @@
 use proc_macro2::{Ident, Span, TokenStream};
 use quote::{ToTokens, quote, quote_spanned};
 use syn::{
-    BinOp, Expr, ExprBinary, ExprMethodCall, FieldValue, Pat, Path, UnOp,
+    BinOp, Expr, ExprBinary, ExprMethodCall, ExprParen, FieldValue, Pat, Path, UnOp,
     ext::IdentExt,
     spanned::Spanned,
+    token,
     visit::{self, Visit},
     visit_mut::{self, VisitMut},
 };
@@ -43,6 +44,7 @@ pub(crate) fn local(name: &str, span: Span) -> Ident {
 
 impl Scope<'_> {
     pub(crate) fn rewrite(&self, expr: &Expr) -> Rewritten {
+        let expr = &grouped(expr);
         let mut kind = Constant { consts: self.consts, is: true, generic: false };
         kind.visit_expr(expr);
         if kind.is {
@@ -61,6 +63,36 @@ impl Scope<'_> {
         rewriter.visit_expr_mut(&mut expr);
         Rewritten { tokens: argument(&expr).to_token_stream(), checked: rewriter.checked, constant: false }
     }
+}
+
+/// The same with parentheses in place of the invisible groups around a `$n:expr`: the compiler does not see those in what a
+/// procedural macro puts out, and `$n * 2` would lose its precedence.
+pub(crate) fn grouped(expr: &Expr) -> Expr {
+    struct Visible;
+    impl VisitMut for Visible {
+        fn visit_expr_mut(&mut self, expr: &mut Expr) {
+            visit_mut::visit_expr_mut(self, expr);
+            if let Expr::Group(group) = expr {
+                let inner = (*group.expr).clone();
+                *expr = match inner {
+                    Expr::Lit(_)
+                    | Expr::Path(_)
+                    | Expr::Paren(_)
+                    | Expr::Call(_)
+                    | Expr::MethodCall(_)
+                    | Expr::Field(_) => inner,
+                    inner => {
+                        let (attrs, paren_token) =
+                            (Vec::new(), token::Paren(Span::mixed_site().located_at(inner.span())));
+                        Expr::Paren(ExprParen { attrs, paren_token, expr: Box::new(inner) })
+                    }
+                };
+            }
+        }
+    }
+    let mut expr = expr.clone();
+    Visible.visit_expr_mut(&mut expr);
+    expr
 }
 
 /// The expression inside parentheses and invisible groups.

@@ -6,7 +6,7 @@ use proc_macro2::{Ident, Span, TokenStream};
 use quote::{ToTokens, format_ident, quote, quote_spanned};
 use syn::{Expr, Type, spanned::Spanned};
 
-use super::dims::{Rewritten, Scope, local};
+use super::dims::{Rewritten, Scope, grouped, local};
 use crate::model::{Field, Kind, Storage, const_params};
 
 /// The function's body, and the constants that it uses.
@@ -87,7 +87,7 @@ impl Laying<'_> {
         }
         let (private, name) = (self.private, self.field.name());
         let message = format!("a dimension of `{name}` is zero");
-        let value = self.constant(expr, what, quote!(usize), quote!(#expr));
+        let value = self.constant(expr, what, quote!(usize), grouped(expr).into_token_stream());
         if what != "COUNT" {
             let assertion = quote_spanned! {expr.span()=>
                 const _: () = #private::core::assert!(#value != 0, #message);
@@ -116,7 +116,7 @@ impl Laying<'_> {
             return Rewritten { tokens: wide(value.tokens), ..value };
         }
         let message = format!("the alignment of `{name}` is no power of two, or larger than 4096");
-        let constant = self.constant(align, "ALIGN", quote!(u64), wide(align.to_token_stream()));
+        let constant = self.constant(align, "ALIGN", quote!(u64), wide(grouped(align).into_token_stream()));
         let assertion = quote_spanned! {align.span()=>
             const _: () = #private::core::assert!(#constant.is_power_of_two() && #constant <= 4096, #message);
         };

@@ -49,11 +49,11 @@ impl Storage {
 }
 
 fn layout(model: &Storage) -> TokenStream {
-    let Head { ident, generics, .. } = &model.head;
+    let Head { attrs: of_struct, ident, generics, .. } = &model.head;
     let private = model.head.private();
     let (params, own, clause) = (without_defaults(generics), arguments(generics), &generics.where_clause);
     let fields = model.fields.iter().map(|field| {
-        let Field { ident, kind, attrs, .. } = field;
+        let Field { lints, ident, kind, attrs, .. } = field;
         let ty = match kind {
             Kind::Element(ty) => quote!(#private::Slot<#ty>),
             Kind::Nested(ty) => {
@@ -67,13 +67,14 @@ fn layout(model: &Storage) -> TokenStream {
             Kind::Broken(_) | Kind::Half => quote!(()),
         };
         match attrs.when {
-            Some(_) => quote!(#ident: #private::core::option::Option<#ty>),
-            None => quote!(#ident: #ty),
+            Some(_) => quote!(#(#lints)* #ident: #private::core::option::Option<#ty>),
+            None => quote!(#(#lints)* #ident: #ty),
         }
     });
     quote! {
+        #(#of_struct)*
         #[doc(hidden)]
-        #[allow(trivial_bounds)]
+        #[allow(private_bounds, trivial_bounds)]
         pub struct __MtLayout<#(#params,)*> #clause {
             #(#fields,)*
             __mt_of: #private::core::marker::PhantomData<fn() -> #ident<#(#own,)*>>,
@@ -82,7 +83,7 @@ fn layout(model: &Storage) -> TokenStream {
 }
 
 fn storage(model: &Storage, laid_out: LaidOut, broken: bool) -> TokenStream {
-    let Head { ident, generics: of, .. } = &model.head;
+    let Head { attrs: of_struct, ident, generics: of, .. } = &model.head;
     let (private, tier, dims) = (model.head.private(), model.tier(), model.dims());
     let (params, own, clause) = (without_defaults(of), arguments(of), &of.where_clause);
     let (place, borrow, space, name) = (place(), borrow(), model.space.ty(), ident.unraw().to_string());
@@ -109,6 +110,7 @@ fn storage(model: &Storage, laid_out: LaidOut, broken: bool) -> TokenStream {
         ["__mt_dims", "__mt_walk", "__mt_layout", "__mt_base", "__mt_keep", "__mt_cx"]
             .map(|name| local(name, Span::call_site()));
     quote! {
+        #(#of_struct)*
         #[automatically_derived]
         #[allow(trivial_bounds)]
         unsafe impl<#(#params,)*> #private::Storage for #ident<#(#own,)*> #clause {
@@ -264,7 +266,7 @@ fn see(private: &TokenStream, field: &Field, span: &str, view: &str, lend: &str)
 
 /// How a storage is nested in another one of its tier, which fills in its space.
 fn nesting(model: &Storage) -> TokenStream {
-    let Head { ident, generics, .. } = &model.head;
+    let Head { attrs: of_struct, ident, generics, .. } = &model.head;
     let (private, tier, dims) = (model.head.private(), model.tier.ident(), model.dims());
     let Some(space) = model.space.parameter() else { return TokenStream::new() };
     let host: Type = parse_quote!(#private::Host);
@@ -272,12 +274,14 @@ fn nesting(model: &Storage) -> TokenStream {
     let there: Type = parse_quote!(__MtThere);
     let moved = Moved::new(generics, Some(space), &there).arguments;
     quote! {
+        #(#of_struct)*
         #[automatically_derived]
         #[allow(trivial_bounds)]
         impl<#(#params,)*> #private::Nests<#private::#tier, #dims> for #ident<#(#arguments,)*> #clause {
             type At<__MtThere: #private::Space> = #ident<#(#moved,)*>;
         }
 
+        #(#of_struct)*
         #[automatically_derived]
         #[allow(trivial_bounds)]
         impl<#(#params,)*> #private::NestsOther<#private::#tier> for #ident<#(#arguments,)*> #clause {
@@ -288,12 +292,13 @@ fn nesting(model: &Storage) -> TokenStream {
 
 /// `price` and `fields`, on the type as it is written without its space, so that it is inferred.
 fn inherent(model: &Storage) -> TokenStream {
-    let Head { ident, generics, vis, .. } = &model.head;
+    let Head { attrs: of_struct, ident, generics, vis, .. } = &model.head;
     let (private, dims) = (model.head.private(), model.dims());
     let host: Type = parse_quote!(#private::Host);
     let Moved { params, arguments, clause, .. } = Moved::new(generics, model.space.parameter(), &host);
     let own = local("__mt_dims", Span::call_site());
     quote! {
+        #(#of_struct)*
         #[automatically_derived]
         #[allow(trivial_bounds)]
         impl<#(#params,)*> #ident<#(#arguments,)*> #clause {

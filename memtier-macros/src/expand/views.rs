@@ -30,9 +30,11 @@ pub(crate) fn expand(model: &Storage) -> TokenStream {
     let (private, bound) = (model.head.private(), bound(model));
     let (place, borrow) = (place(), borrow());
     let Moved { params, own, clause, .. } = generics(model);
+    let attrs = &model.head.attrs;
     quote! {
         #read
         #write
+        #(#attrs)*
         #[automatically_derived]
         #[allow(trivial_bounds)]
         impl<#borrow, #(#params,)* #place: #bound> #private::core::clone::Clone for #name<#borrow, #(#own,)* #place> #clause {
@@ -40,6 +42,7 @@ pub(crate) fn expand(model: &Storage) -> TokenStream {
                 *self
             }
         }
+        #(#attrs)*
         #[automatically_derived]
         #[allow(trivial_bounds)]
         impl<#borrow, #(#params,)* #place: #bound> #private::core::marker::Copy for #name<#borrow, #(#own,)* #place> #clause {}
@@ -76,7 +79,7 @@ fn view(model: &Storage, suffix: &str, span: &str, nested: &str, kind: &str) -> 
     quote! {
         #(#attrs)*
         #[doc = #doc]
-        #[allow(dead_code, trivial_bounds)]
+        #[allow(dead_code, private_bounds, trivial_bounds)]
         #vis struct #name<#borrow, #(#params,)* #place: #bound> #clause {
             #(#fields,)*
         }
