@@ -259,7 +259,8 @@ pub fn parse(arguments: impl IntoIterator<Item = OsString>) -> Result<Request, S
         "devices" => Ok(Request::Devices),
         "schema" => Ok(Request::Schema),
         "completions" => {
-            let shell = parser.value().map_err(|_| format!("completions for which shell? One of {}", SHELLS.join(", ")))?;
+            let shell =
+                parser.value().map_err(|_| format!("completions for which shell? One of {}", SHELLS.join(", ")))?;
             let shell = shell.to_string_lossy().into_owned();
             one_of("completions", &shell, &SHELLS)?;
             Ok(Request::Completions(shell))
@@ -285,7 +286,11 @@ fn plain(error: lexopt::Error) -> String {
 
 fn one_of<'w>(flag: &str, value: &str, words: &[&'w str]) -> Result<&'w str, String> {
     words.iter().find(|word| **word == value).copied().ok_or_else(|| {
-        format!("{flag}: unknown \"{value}\"{}; one of {}", did_you_mean(value, words.iter().copied()), words.join(", "))
+        format!(
+            "{flag}: unknown \"{value}\"{}; one of {}",
+            did_you_mean(value, words.iter().copied()),
+            words.join(", ")
+        )
     })
 }
 
@@ -390,7 +395,9 @@ impl Options {
             "gpu-layers" => {
                 self.gpu_layers = Some(match text {
                     "auto" => GpuLayers::Auto,
-                    other => GpuLayers::Count(Layers::new(count(other, "layers", 0).map_err(|error| format!("{error}, or auto"))?)),
+                    other => GpuLayers::Count(Layers::new(
+                        count(other, "layers", 0).map_err(|error| format!("{error}, or auto"))?,
+                    )),
                 });
             }
             "kv-dtype" => {

@@ -58,7 +58,9 @@ pub(crate) fn paint(options: &Options) -> Paint {
     Paint(match options.colour {
         Colour::Always => true,
         Colour::Never => false,
-        Colour::Auto => std::io::stdout().is_terminal() && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty()),
+        Colour::Auto => {
+            std::io::stdout().is_terminal() && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty())
+        }
     })
 }
 
@@ -131,7 +133,12 @@ fn llama_cpp(options: &Options, layout: &ModelLayout) -> Result<Outcome, String>
     for warning in &layout.warnings {
         let _ = writeln!(said, "{}", paint(options).bad(&format!("warning: {warning}")));
     }
-    let _ = writeln!(said, "\nllama.cpp: n_ctx {}, {batch} sequences, ubatch {}", settings.n_ctx.count(), settings.ubatch.count());
+    let _ = writeln!(
+        said,
+        "\nllama.cpp: n_ctx {}, {batch} sequences, ubatch {}",
+        settings.n_ctx.count(),
+        settings.ubatch.count()
+    );
     let _ = writeln!(said, "  {:<28} {:>12} MiB", "weights", mib(weights));
     let (keys, values) = (settings.keys, settings.values);
     for (name, part) in [("KV", bytes.global), ("KV, windows", bytes.windowed)] {
@@ -147,7 +154,8 @@ fn llama_cpp(options: &Options, layout: &ModelLayout) -> Result<Outcome, String>
     let recurrent = bytes.recurrent().map_err(overflow)?;
     if !recurrent.is_zero() {
         let (conv, state) = (mib(bytes.conv), mib(bytes.state));
-        let _ = writeln!(said, "  {:<28} {:>12} MiB   R (f32) {conv}, S (f32) {state}", "recurrent state", mib(recurrent));
+        let _ =
+            writeln!(said, "  {:<28} {:>12} MiB   R (f32) {conv}, S (f32) {state}", "recurrent state", mib(recurrent));
     }
     Ok(Outcome::Fits(said))
 }

@@ -24,7 +24,9 @@ pub fn run(options: &Options) -> Result<Outcome, String> {
             let [a, b] = [json::plan(&first), json::plan(&second)];
             format!("[{},{}]\n", a.trim_end(), b.trim_end())
         }
-        Output::Html(_) | Output::Svg(_) => return Err("compare writes text or --json; plan each model for a picture".to_owned()),
+        Output::Html(_) | Output::Svg(_) => {
+            return Err("compare writes text or --json; plan each model for a picture".to_owned());
+        }
     };
     Ok(if first.fits() && second.fits() { Outcome::Fits(said) } else { Outcome::Refused(said) })
 }
@@ -43,14 +45,21 @@ fn sums(planned: &Planned<'_>) -> Vec<(String, Bytes)> {
     for on in &planned.devices {
         match &on.result {
             Ok(plan) => plan.lines().iter().for_each(|line| add(line, line.granted)),
-            Err(failure) => failure.lines().iter().filter(|line| line.charge != Charge::LoadOnly).for_each(|line| add(line, line.asked)),
+            Err(failure) => failure
+                .lines()
+                .iter()
+                .filter(|line| line.charge != Charge::LoadOnly)
+                .for_each(|line| add(line, line.asked)),
         }
     }
     sums
 }
 
 fn total(planned: &Planned<'_>) -> Bytes {
-    let each = planned.devices.iter().map(|on| on.result.as_ref().map_or_else(|failure| failure.requested(), |plan| plan.total()));
+    let each = planned
+        .devices
+        .iter()
+        .map(|on| on.result.as_ref().map_or_else(|failure| failure.requested(), |plan| plan.total()));
     each.fold(Bytes::ZERO, |sum, bytes| sum.plus(bytes).unwrap_or(Bytes::MAX))
 }
 
@@ -74,7 +83,8 @@ fn table(first: &Planned<'_>, second: &Planned<'_>, options: &Options) -> String
     names.extend(b.iter().map(|sum| sum.0.as_str()).filter(|name| !a.iter().any(|sum| sum.0 == *name)));
     let width = names.iter().map(|name| name.chars().count()).max().unwrap_or(0).max(24);
     let _ = writeln!(said, "\n  {:<width$} {:>10} {:>10} {:>11}", "MiB", "A", "B", "B - A");
-    let of = |sums: &[(String, Bytes)], name: &str| sums.iter().find(|sum| sum.0 == name).map_or(Bytes::ZERO, |sum| sum.1);
+    let of =
+        |sums: &[(String, Bytes)], name: &str| sums.iter().find(|sum| sum.0 == name).map_or(Bytes::ZERO, |sum| sum.1);
     for name in names {
         let _ = writeln!(said, "{}", row(name, of(&a, name), of(&b, name), width));
     }

@@ -155,7 +155,8 @@ pub fn parse(text: &str, platform: Platform) -> Result<Vec<Device>, String> {
         };
         format!("--device {text}: unknown card \"{name}\"{near}; `memtier devices` lists them, or give --vram-budget")
     })?;
-    let device = Device { name: card.name.to_owned(), budget: Bytes::mib(card.total_mib), taken: taken(card.name, platform) };
+    let device =
+        Device { name: card.name.to_owned(), budget: Bytes::mib(card.total_mib), taken: taken(card.name, platform) };
     Ok(vec![device; count])
 }
 
@@ -165,7 +166,8 @@ fn find(name: &str) -> Option<&'static Card> {
     let wanted = plain(name);
     CARDS.iter().find(|card| plain(card.name) == wanted).or_else(|| {
         // The driver's names say more: "NVIDIA H100 80GB HBM3", "NVIDIA A100-SXM4-80GB".
-        let fits = |card: &&Card| !wanted.is_empty() && (wanted.starts_with(&plain(card.name)) || same_words(name, card.name));
+        let fits =
+            |card: &&Card| !wanted.is_empty() && (wanted.starts_with(&plain(card.name)) || same_words(name, card.name));
         CARDS.iter().filter(fits).max_by_key(|card| card.name.len())
     })
 }
@@ -187,7 +189,9 @@ fn this(platform: Platform) -> Result<Vec<Device>, String> {
     let output = Command::new("nvidia-smi")
         .args(["--query-gpu=name,memory.total,memory.used", "--format=csv,noheader,nounits"])
         .output()
-        .map_err(|error| format!("--device this: no driver answers (nvidia-smi: {error}); name a card or give --vram-budget"))?;
+        .map_err(|error| {
+            format!("--device this: no driver answers (nvidia-smi: {error}); name a card or give --vram-budget")
+        })?;
     if !output.status.success() {
         let why = String::from_utf8_lossy(&output.stderr).trim().to_owned();
         let why = if why.is_empty() { String::from_utf8_lossy(&output.stdout).trim().to_owned() } else { why };

@@ -39,7 +39,9 @@ pub fn gguf(path: &Path) -> Result<Gguf<'static>, String> {
     }
     Gguf::open(path).map_err(|error| match error {
         GgufError::Open { path, source } => missing(&path, &source),
-        GgufError::WrongMagic { .. } => format!("{}: {}", path.display(), what_else(path).unwrap_or_else(|| error.to_string())),
+        GgufError::WrongMagic { .. } => {
+            format!("{}: {}", path.display(), what_else(path).unwrap_or_else(|| error.to_string()))
+        }
         other => format!("{}: {other}", path.display()),
     })
 }
@@ -48,8 +50,12 @@ fn missing(path: &Path, error: &std::io::Error) -> String {
     let near = || {
         let name = path.file_name()?.to_str()?;
         let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
-        let names: Vec<String> =
-            fs::read_dir(folder).ok()?.flatten().take(1000).filter_map(|entry| entry.file_name().into_string().ok()).collect();
+        let names: Vec<String> = fs::read_dir(folder)
+            .ok()?
+            .flatten()
+            .take(1000)
+            .filter_map(|entry| entry.file_name().into_string().ok())
+            .collect();
         let near = nearest(name, names.iter().map(String::as_str))?;
         Some(format!(" (did you mean \"{}\"?)", folder.join(near).display()))
     };
@@ -62,11 +68,15 @@ fn missing(path: &Path, error: &std::io::Error) -> String {
 
 fn folder_without_model(path: &Path) -> String {
     let files: Vec<String> = fs::read_dir(path)
-        .map(|entries| entries.flatten().take(10_000).filter_map(|entry| entry.file_name().into_string().ok()).collect())
+        .map(|entries| {
+            entries.flatten().take(10_000).filter_map(|entry| entry.file_name().into_string().ok()).collect()
+        })
         .unwrap_or_default();
     match files.iter().filter(|name| name.ends_with(".gguf")).min() {
         Some(name) => format!("{} is a folder; give a file in it, as {}", path.display(), path.join(name).display()),
-        None => format!("{} is a folder without config.json; give a .gguf file or a folder of safetensors", path.display()),
+        None => {
+            format!("{} is a folder without config.json; give a .gguf file or a folder of safetensors", path.display())
+        }
     }
 }
 

@@ -1,7 +1,7 @@
 //! From options to a plan on every device.
 
-use memtier::plan::{Config, Demand, Knob, KvDtype, Limits, MemoryPlan, PlanFailure, PlanInput, Tier, plan_memory};
 use memtier::plan::offload::{DeviceMemory, OffloadPlan};
+use memtier::plan::{Config, Demand, Knob, KvDtype, Limits, MemoryPlan, PlanFailure, PlanInput, Tier, plan_memory};
 use memtier::{Bytes, Layers, Overflow};
 use memtier_model::ModelLayout;
 use memtier_model::demands::{Portion, Pricing, SplitKind, split};
@@ -113,7 +113,11 @@ fn configure(options: &Options, pricing: &Pricing<'_>, notes: &mut Vec<String>) 
     if let Some(GpuLayers::Count(layers)) = options.gpu_layers {
         config.gpu_layers = Some(layers);
         if layers > config.layers {
-            notes.push(format!("--gpu-layers {}: the model has {} layers, all of them", layers.count(), config.layers.count()));
+            notes.push(format!(
+                "--gpu-layers {}: the model has {} layers, all of them",
+                layers.count(),
+                config.layers.count()
+            ));
         }
     }
     if let Some(trained) = pricing.layout().context_length
@@ -122,7 +126,9 @@ fn configure(options: &Options, pricing: &Pricing<'_>, notes: &mut Vec<String>) 
         notes.push(format!("--max-seq-len {}: the model was trained on {trained} tokens", config.max_seq_len.count()));
     }
     if options.speculative_depth > 0 && pricing.layout().draft_layers.is_empty() {
-        notes.push("--speculative-depth: the model has no draft layers of its own; a draft model is not charged".to_owned());
+        notes.push(
+            "--speculative-depth: the model has no draft layers of its own; a draft model is not charged".to_owned(),
+        );
     }
     Ok(config)
 }
@@ -153,7 +159,10 @@ fn devices(options: &Options) -> Result<Vec<Device>, String> {
             devices.iter_mut().zip(budgets).for_each(|(device, &budget)| device.budget = budget);
         }
         (count, budgets) => {
-            return Err(format!("{count} devices and {} budgets; give one budget a device, or one for all", budgets.len()));
+            return Err(format!(
+                "{count} devices and {} budgets; give one budget a device, or one for all",
+                budgets.len()
+            ));
         }
     }
     if devices.len() > 1 && options.gpu_layers.is_some() {
@@ -209,8 +218,7 @@ impl Bench<'_, '_> {
             let mut locks = self.options.locks;
             // Several devices share all layers: none can be left to the host.
             locks.gpu_layers |= portion.is_some();
-            let input =
-                PlanInput { locks, reprice: Some(&price), ..PlanInput::new(limits, *config, &demands) };
+            let input = PlanInput { locks, reprice: Some(&price), ..PlanInput::new(limits, *config, &demands) };
             let result = plan_memory(&input);
             let reserve_stated = self.options.context_reserve.is_some() && self.options.library_reserve.is_some();
             Ok(OnDevice { device: device.clone(), portion, limits, reserve_stated, result })
@@ -280,7 +288,8 @@ impl Bench<'_, '_> {
                 Ok(with(tokens))
             }
             Fit::Kv => {
-                let fitting = CACHED.into_iter().map(|kv_dtype| Config { kv_dtype, ..config }).find(|with| self.full(with));
+                let fitting =
+                    CACHED.into_iter().map(|kv_dtype| Config { kv_dtype, ..config }).find(|with| self.full(with));
                 let Some(config) = fitting else { return nothing("the smallest element type") };
                 notes.push(format!("the most precise KV that fits is {}", config.kv_dtype));
                 Ok(config)

@@ -10,7 +10,10 @@
 /// ```
 pub fn nearest<'w>(typed: &str, words: impl IntoIterator<Item = &'w str>) -> Option<&'w str> {
     let typed = typed.to_lowercase();
-    let near = words.into_iter().map(|word| (distance(&typed, &word.to_lowercase()), word)).min_by_key(|(distance, _)| *distance)?;
+    let near = words
+        .into_iter()
+        .map(|word| (distance(&typed, &word.to_lowercase()), word))
+        .min_by_key(|(distance, _)| *distance)?;
     // A third of the word may be wrong, or the rest of it missing.
     let allowed = (near.1.chars().count() / 3).max(1);
     (near.0 <= allowed || (typed.len() > 1 && near.1.to_lowercase().starts_with(&typed))).then_some(near.1)

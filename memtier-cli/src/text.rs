@@ -61,7 +61,12 @@ pub fn headline(layout: &ModelLayout) -> String {
     if layout.vision.is_some() {
         text.push_str(", a vision tower");
     }
-    let _ = write!(text, ", {} MiB of weights in {} tensors", mib(Bytes::new(layout.weight_bytes(|_| true))), layout.weights.len());
+    let _ = write!(
+        text,
+        ", {} MiB of weights in {} tensors",
+        mib(Bytes::new(layout.weight_bytes(|_| true))),
+        layout.weights.len()
+    );
     text
 }
 

@@ -42,7 +42,11 @@ pub fn size(text: &str) -> Result<Bytes, String> {
 /// # Errors
 /// As [`size`].
 pub fn size_in_mib(text: &str) -> Result<Bytes, String> {
-    if !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit()) { size(&format!("{text}MiB")) } else { size(text) }
+    if !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit()) {
+        size(&format!("{text}MiB"))
+    } else {
+        size(text)
+    }
 }
 
 fn wrong_unit(text: &str, number: &str, unit: &str) -> String {
@@ -66,7 +70,9 @@ fn wrong_unit(text: &str, number: &str, unit: &str) -> String {
             bytes.count() >> 20,
             bytes.count() >> 20
         ),
-        None => format!("\"{text}\" has the unknown unit \"{unit}\" (did you mean \"{number}{binary}\"?); units are B, KiB, MiB, GiB, TiB"),
+        None => format!(
+            "\"{text}\" has the unknown unit \"{unit}\" (did you mean \"{number}{binary}\"?); units are B, KiB, MiB, GiB, TiB"
+        ),
     }
 }
 
@@ -74,7 +80,8 @@ fn wrong_unit(text: &str, number: &str, unit: &str) -> String {
 fn scaled(number: &str, scale: u64) -> Option<Bytes> {
     let clean: String = number.chars().filter(|&letter| letter != '_').collect();
     let (whole, fraction) = clean.split_once('.').unwrap_or((&clean, ""));
-    if whole.is_empty() || fraction.contains('.') || fraction.len() > 9 || (clean.contains('.') && fraction.is_empty()) {
+    if whole.is_empty() || fraction.contains('.') || fraction.len() > 9 || (clean.contains('.') && fraction.is_empty())
+    {
         return None;
     }
     let whole: u64 = whole.parse().ok()?;
@@ -116,7 +123,8 @@ mod tests {
 
     #[test]
     fn sizes_have_units() {
-        for (text, bytes) in [("0B", 0), ("1KiB", 1024), ("1_024MiB", 1 << 30), ("2TiB", 2 << 40), ("0.5GiB", 1 << 29)] {
+        for (text, bytes) in [("0B", 0), ("1KiB", 1024), ("1_024MiB", 1 << 30), ("2TiB", 2 << 40), ("0.5GiB", 1 << 29)]
+        {
             assert_eq!(size(text), Ok(Bytes::new(bytes)), "{text}");
         }
         assert_eq!(size_in_mib("3900"), Ok(Bytes::mib(3900)));
@@ -146,7 +154,9 @@ mod tests {
     #[test]
     fn counts_are_whole_numbers() {
         assert_eq!(count("131_072", "tokens", 1), Ok(131_072));
-        for (text, remedy) in [("0", "1 or more"), ("-8", "negative"), ("32k", "32768"), ("eight", "digits"), ("1e3", "digits")] {
+        for (text, remedy) in
+            [("0", "1 or more"), ("-8", "negative"), ("32k", "32768"), ("eight", "digits"), ("1e3", "digits")]
+        {
             let error = count(text, "tokens", 1).expect_err(text);
             assert!(error.contains(remedy), "{error}");
         }

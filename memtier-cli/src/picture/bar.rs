@@ -21,15 +21,29 @@ pub(super) fn draw(canvas: &mut Canvas, on: &OnDevice) {
     let scale = f64::from(canvas.inner()) / (budget.max(total).count().max(1) as f64);
     canvas.y += 26;
     let said = match &on.result {
-        Ok(plan) => format!("{}: {} of {} MiB, {} MiB left", part(on), total.in_mib(), budget.in_mib(), plan.left().count() >> 20),
-        Err(failure) => format!("{}: {} MiB asked of {} MiB, over by {} MiB", part(on), total.in_mib(), budget.in_mib(), failure.shortfall().in_mib()),
+        Ok(plan) => format!(
+            "{}: {} of {} MiB, {} MiB left",
+            part(on),
+            total.in_mib(),
+            budget.in_mib(),
+            plan.left().count() >> 20
+        ),
+        Err(failure) => format!(
+            "{}: {} MiB asked of {} MiB, over by {} MiB",
+            part(on),
+            total.in_mib(),
+            budget.in_mib(),
+            failure.shortfall().in_mib()
+        ),
     };
     canvas.text(MARGIN.into(), canvas.y.into(), &said, "t", "start");
     canvas.y += 8;
     let (top, mut x) = (f64::from(canvas.y), f64::from(MARGIN));
     for tier in Tier::ALL {
         let charged = |line: &&PlanLine| {
-            line.tier == tier && line.charge == Charge::Device && (on.result.is_ok() || line.need != Need::OptionalCache)
+            line.tier == tier
+                && line.charge == Charge::Device
+                && (on.result.is_ok() || line.need != Need::OptionalCache)
         };
         for line in lines.iter().filter(charged) {
             let width = of(line).count() as f64 * scale;
@@ -44,7 +58,11 @@ pub(super) fn draw(canvas: &mut Canvas, on: &OnDevice) {
     }
     let edge = f64::from(MARGIN) + budget.count() as f64 * scale;
     if x < edge {
-        canvas.rect([x, top, edge - x, HEIGHT.into()], "left", &format!("left: {} MiB", budget.beyond(total).count() >> 20));
+        canvas.rect(
+            [x, top, edge - x, HEIGHT.into()],
+            "left",
+            &format!("left: {} MiB", budget.beyond(total).count() >> 20),
+        );
     } else if total > budget {
         canvas.rect([edge, top + f64::from(HEIGHT) + 2.0, x - edge, 4.0], "over", "over the budget");
         canvas.line([edge, top - 4.0, edge, top + f64::from(HEIGHT) + 6.0], "budget");

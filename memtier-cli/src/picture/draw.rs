@@ -47,7 +47,10 @@ impl Canvas {
     }
 
     pub(super) fn line(&mut self, [x1, y1, x2, y2]: [f64; 4], class: &str) {
-        let _ = writeln!(self.body, "<line x1=\"{x1:.1}\" y1=\"{y1:.1}\" x2=\"{x2:.1}\" y2=\"{y2:.1}\" class=\"{class}\"/>");
+        let _ = writeln!(
+            self.body,
+            "<line x1=\"{x1:.1}\" y1=\"{y1:.1}\" x2=\"{x2:.1}\" y2=\"{y2:.1}\" class=\"{class}\"/>"
+        );
     }
 
     pub(super) fn path(&mut self, points: &[(f64, f64)], class: &str) {

@@ -103,7 +103,8 @@ impl LlamaCpp {
         let mut sum = LlamaCppBytes { global: bytes.global, windowed: bytes.windowed, ..LlamaCppBytes::default() };
         let streams = if self.unified { 1 } else { self.n_seq.max(1) };
         let cells = cache.cells()?.times(streams)?.count();
-        let copies = self.snapshots.checked_add(1).and_then(|each| each.checked_mul(self.n_seq.max(1))).ok_or(Overflow)?;
+        let copies =
+            self.snapshots.checked_add(1).and_then(|each| each.checked_mul(self.n_seq.max(1))).ok_or(Overflow)?;
         for layer in &layout.layers {
             let indexer = layer.cache.map_or(0, |cache| cache.indexer);
             sum.index = sum.index.plus(self.keys.row(indexer)?.times(cells)?)?;

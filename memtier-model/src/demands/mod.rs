@@ -207,7 +207,9 @@ impl<'a> Pricing<'a> {
 
     /// Tower, adapters and what is on the host: once, whoever has the layers.
     fn beside(&self, config: &Config, demands: &mut Vec<Demand>) -> Result<(), Overflow> {
-        if config.vision && let Some(vision) = &self.layout.vision {
+        if config.vision
+            && let Some(vision) = &self.layout.vision
+        {
             demands.push(Demand::bytes("vision tower", Tier::ModelResident, self.space, self.vision));
             let scratch = scratch::vision(vision)?;
             if !scratch.is_zero() && vision.patches() > 0 {

@@ -52,12 +52,7 @@ pub fn split(pricing: &Pricing<'_>, kind: SplitKind, budgets: &[Bytes]) -> Vec<P
             placed += u128::from(layers[to]);
             to += 1;
         }
-        portions.push(Portion {
-            layers: from as u64..to as u64,
-            embedding: device == 0,
-            output: last,
-            parts: 1,
-        });
+        portions.push(Portion { layers: from as u64..to as u64, embedding: device == 0, output: last, parts: 1 });
         from = to;
     }
     portions
@@ -87,7 +82,8 @@ impl Pricing<'_> {
         self.weights(portion, self.layers.get(range).unwrap_or(&[]), space, names, demands)?;
         let drafts = portion.output && config.speculative_depth > 0;
         let drafts: &[LayerMemory] = if drafts { &self.layout.draft_layers } else { &[] };
-        if !drafts.is_empty() || (portion.output && config.speculative_depth > 0 && self.drafts != LayerBytes::default())
+        if !drafts.is_empty()
+            || (portion.output && config.speculative_depth > 0 && self.drafts != LayerBytes::default())
         {
             let bytes = self.drafts.part(portion.parts)?;
             demands.push(Demand::bytes(names.drafts, Tier::ModelResident, space, bytes));

@@ -134,15 +134,9 @@ impl Pass {
 pub(super) fn vision(vision: &Vision) -> Result<Bytes, Overflow> {
     let pass = Pass { tokens: vision.patches(), hidden: vision.hidden, parts: 1 };
     let dim = vision.hidden.checked_div(vision.heads).unwrap_or(0);
-    let cache = crate::layout::LayerCache {
-        kv_heads: vision.heads,
-        key_dim: dim,
-        value_dim: dim,
-        window: None,
-        indexer: 0,
-    };
-    let layer =
-        LayerMemory { heads: vision.heads, feed_forward: vision.feed_forward, cache: Some(cache), state: None };
+    let cache =
+        crate::layout::LayerCache { kv_heads: vision.heads, key_dim: dim, value_dim: dim, window: None, indexer: 0 };
+    let layer = LayerMemory { heads: vision.heads, feed_forward: vision.feed_forward, cache: Some(cache), state: None };
     // Three colours of 32-bit pixels in, one row of the language model a patch out.
     let pixels = vision.image.checked_mul(vision.image).and_then(|all| all.checked_mul(3 * ELEMENT)).ok_or(Overflow)?;
     let rows = vision.patches().checked_mul(vision.projection).and_then(|all| all.checked_mul(ELEMENT));

@@ -60,7 +60,8 @@ impl ModelLayout {
     pub fn add_adapter(&mut self, file: &Gguf<'_>) -> Result<(), LayoutError> {
         let adapter = Adapter::from_gguf(file)?;
         if adapter.architecture != self.architecture {
-            let what = format!("a LoRA adapter for \"{}\", and the model is \"{}\"", adapter.architecture, self.architecture);
+            let what =
+                format!("a LoRA adapter for \"{}\", and the model is \"{}\"", adapter.architecture, self.architecture);
             return Err(LayoutError::NotAModel { what, remedy: "use an adapter that was trained for this model" });
         }
         self.adapters.push(adapter);

@@ -42,7 +42,10 @@ impl Vision {
         let architecture = metadata.str("general.architecture")?;
         if architecture != "clip" {
             let what = format!("a file of architecture \"{architecture}\"");
-            return Err(LayoutError::NotAModel { what, remedy: "--mmproj takes the projector file, whose name has \"mmproj\" in it" });
+            return Err(LayoutError::NotAModel {
+                what,
+                remedy: "--mmproj takes the projector file, whose name has \"mmproj\" in it",
+            });
         }
         let number = |name: &str| -> Result<u64, LayoutError> {
             let key = format!("clip.vision.{name}");

@@ -56,8 +56,15 @@ pub enum Share {
 
 /// Parts of names that belong to a tower, whatever layers it has of its own.
 const TOWERS: [&str; 9] = [
-    "visual.", "vision_tower.", "vision_model.", "vision_embed", "embed_vision", "multi_modal_projector.",
-    "audio_tower.", "embed_audio", "vision_encoder.",
+    "visual.",
+    "vision_tower.",
+    "vision_model.",
+    "vision_embed",
+    "embed_vision",
+    "multi_modal_projector.",
+    "audio_tower.",
+    "embed_audio",
+    "vision_encoder.",
 ];
 
 /// The place and the share of a tensor. Knows GGUF's names and those of checkpoints.
@@ -77,7 +84,8 @@ pub(crate) fn classify(name: &str, layers: u64) -> (Place, Share) {
         };
     }
     let is = |stems: &[&str]| stems.iter().any(|stem| name.contains(stem));
-    if is(&["token_embd.weight", "embed_tokens", "wte.", "word_embeddings", "backbone.embeddings", "token_embeddings"]) {
+    if is(&["token_embd.weight", "embed_tokens", "wte.", "word_embeddings", "backbone.embeddings", "token_embeddings"])
+    {
         (Place::Embedding, Share::Vocabulary)
     } else if is(&["lm_head.", "embed_out."]) || name == "output.weight" {
         (Place::Output, Share::Vocabulary)

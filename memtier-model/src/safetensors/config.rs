@@ -73,7 +73,9 @@ pub(super) fn translate(config: &Map<String, Value>) -> Result<Translated<'_>, L
 
     let mut canon = Canon::default();
     let mut warnings = Vec::new();
-    let layers = text.number(&["num_hidden_layers", "n_layer", "num_layers", "n_layers"]).ok_or_else(|| missing("num_hidden_layers"))?;
+    let layers = text
+        .number(&["num_hidden_layers", "n_layer", "num_layers", "n_layers"])
+        .ok_or_else(|| missing("num_hidden_layers"))?;
     let drafts = text.number(&["num_nextn_predict_layers", "mtp_num_hidden_layers"]).unwrap_or(0);
     let mut set = |name: &'static str, value: Option<u64>| {
         if let Some(value) = value {
@@ -146,7 +148,9 @@ fn latent(text: &Text<'_>, canon: &mut Canon) {
 fn lists(text: &Text<'_>, canon: &mut Canon, layers: u64) {
     let mut set = |name: &'static str, names: &[&str]| {
         let value = match text.get(names) {
-            Some(Value::Array(values)) => values.iter().map(Value::as_u64).collect::<Option<Vec<_>>>().map(Canonical::Each),
+            Some(Value::Array(values)) => {
+                values.iter().map(Value::as_u64).collect::<Option<Vec<_>>>().map(Canonical::Each)
+            }
             Some(value) => value.as_u64().map(Canonical::One),
             None => None,
         };

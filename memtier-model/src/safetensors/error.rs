@@ -98,7 +98,9 @@ pub enum SafetensorsError {
         needed: Option<u64>,
     },
     /// A tensor outside the file's data, or one that shares bytes with another.
-    #[error("tensor \"{tensor}\" is at {begin}..{end} of {data} bytes of data, {why}: the file is damaged or cut short")]
+    #[error(
+        "tensor \"{tensor}\" is at {begin}..{end} of {data} bytes of data, {why}: the file is damaged or cut short"
+    )]
     Place {
         /// The tensor.
         tensor: String,

@@ -190,7 +190,13 @@ fn tensor((name, entry): (String, Entry), data: u64) -> Result<Tensor, Safetenso
     let bytes = end.saturating_sub(begin);
     let tensor = Tensor { name, dtype, shape: entry.shape, bytes, offset: begin };
     if begin > end {
-        return Err(SafetensorsError::Place { tensor: tensor.name, begin, end, data, why: "which ends before it begins" });
+        return Err(SafetensorsError::Place {
+            tensor: tensor.name,
+            begin,
+            end,
+            data,
+            why: "which ends before it begins",
+        });
     }
     if end > data {
         return Err(misplaced(&tensor, data, "which is past the end"));

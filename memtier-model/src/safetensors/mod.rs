@@ -149,10 +149,9 @@ fn sharded(folder: &Path, index: &Path) -> Result<Vec<Tensor>, SafetensorsError>
         let found: BTreeMap<String, Tensor> =
             read_file(&path)?.into_iter().map(|tensor| (tensor.name.clone(), tensor)).collect();
         for name in names {
-            let tensor = found.get(name).ok_or_else(|| SafetensorsError::MissingTensor {
-                tensor: name.to_owned(),
-                path: path.clone(),
-            })?;
+            let tensor = found
+                .get(name)
+                .ok_or_else(|| SafetensorsError::MissingTensor { tensor: name.to_owned(), path: path.clone() })?;
             tensors.push(tensor.clone());
         }
     }

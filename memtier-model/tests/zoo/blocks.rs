@@ -77,7 +77,11 @@ impl Model {
     pub fn delta_net(&mut self, layer: u64, state: u64, groups: u64, heads: u64, fused: bool) -> &mut Model {
         let (hidden, keys, values) = (self.hidden, state * groups, state * heads);
         self.vector(&name(layer, "attn_norm"), hidden);
-        self.matrix(&name(layer, "attn_qkv"), hidden, 2 * keys + values).matrix(&name(layer, "attn_gate"), hidden, values);
+        self.matrix(&name(layer, "attn_qkv"), hidden, 2 * keys + values).matrix(
+            &name(layer, "attn_gate"),
+            hidden,
+            values,
+        );
         self.table(&name(layer, "ssm_conv1d"), 4, 2 * keys + values);
         self.vector(&format!("blk.{layer}.ssm_dt.bias"), heads).vector(&format!("blk.{layer}.ssm_a"), heads);
         if fused {

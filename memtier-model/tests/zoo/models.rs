@@ -111,7 +111,10 @@ fn deepseek(model: &mut Model, latent: bool, [heads, q_rank, dense, lead]: [u64;
         model.number("attention.q_lora_rank", q_rank);
     }
     if latent {
-        model.heads(heads, 1, 576, 512).number("attention.key_length_mla", 192).number("attention.value_length_mla", 128);
+        model
+            .heads(heads, 1, 576, 512)
+            .number("attention.key_length_mla", 192)
+            .number("attention.value_length_mla", 128);
     } else {
         model.heads(heads, heads, 192, 128);
     }
@@ -355,37 +358,3 @@ pub fn qwen3_6_35b_a3b() -> Model {
 pub fn qwen3_next_80b() -> Model {
     qwen_hybrid("qwen3next", [48, 2048, 16, 2], [4096, 128, 16, 32], 512, [512, 10, 512])
 }
-
-/// A name and how to make the model.
-pub type Entry = (&'static str, fn() -> Model);
-
-/// Every model, by a name for its file.
-pub const ALL: &[Entry] = &[
-    ("llama-3-8b", || llama(LLAMA_3_8B, TensorType::Q4_0, false)),
-    ("llama-3.2-3b", || llama(LLAMA_3_2_3B, TensorType::Q4_0, true)),
-    ("mistral-small-22b", || llama(MISTRAL_SMALL_22B, TensorType::Q6_K, false)),
-    ("qwen3-0.6b", || qwen3(QWEN3_0_6B, TensorType::Q8_0)),
-    ("qwen3-1.7b", || qwen3(QWEN3_1_7B, TensorType::Q8_0)),
-    ("qwen3-4b", || qwen3(QWEN3_4B, TensorType::Q8_0)),
-    ("qwen3-30b-a3b", || qwen3_30b_a3b(TensorType::Q4_K)),
-    ("mixtral-8x7b", || mixtral(TensorType::Q4_K)),
-    ("olmoe-1b-7b", || olmoe(TensorType::Q8_0)),
-    ("command-r", command_r),
-    ("deepseek-v2-lite", || deepseek_v2_lite(TensorType::Q4_0, true)),
-    ("deepseek-v2-lite-full-heads", || deepseek_v2_lite(TensorType::Q4_0, false)),
-    ("deepseek-v3", deepseek_v3),
-    ("gemma-2-9b", || gemma("gemma2", GEMMA_2_9B)),
-    ("gemma-3-270m", || gemma("gemma3", GEMMA_3_270M)),
-    ("gemma-3-4b", || gemma("gemma3", GEMMA_3_4B)),
-    ("gemma-4-12b", gemma_4_12b),
-    ("gpt-oss-20b", || gpt_oss(24, 32)),
-    ("gpt-oss-120b", || gpt_oss(36, 128)),
-    ("mamba-2.8b", mamba_2_8b),
-    ("falcon-h1-1.5b", falcon_h1_1_5b),
-    ("granite-4-h-tiny", granite_4_h_tiny),
-    ("granite-4-h-small", granite_4_h_small),
-    ("jamba-v0.1", jamba_v0_1),
-    ("qwen3.6-27b", qwen3_6_27b),
-    ("qwen3.6-35b-a3b", qwen3_6_35b_a3b),
-    ("qwen3-next-80b", qwen3_next_80b),
-];

@@ -143,7 +143,8 @@ mod tests {
     #[test]
     fn an_explicit_budget_is_not_cut_by_a_quarter_twice() {
         let layers = mib(&[100; 8]);
-        let auto = |memory, budget| OffloadPlan::auto(&layers, Bytes::ZERO, &memory, budget).unwrap().gpu_layers().count();
+        let auto =
+            |memory, budget| OffloadPlan::auto(&layers, Bytes::ZERO, &memory, budget).unwrap().gpu_layers().count();
         // 800 MiB: three quarters hold 6 layers. As a reported size it is three quarters of three quarters: 4.
         assert_eq!(auto(DeviceMemory::NoDevice, Some(Bytes::mib(800))), 6);
         assert_eq!(auto(DeviceMemory::Reported(Bytes::mib(800)), None), 4);

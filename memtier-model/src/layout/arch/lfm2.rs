@@ -13,7 +13,10 @@ pub(super) fn lfm2(facts: &Facts<'_>, common: &Common) -> Result<Vec<LayerMemory
         0 => common.recurring(layer, state),
         _ => {
             let attending = common.attending(layer);
-            LayerMemory { cache: attending.cache.map(|cache| crate::layout::LayerCache { window, ..cache }), ..attending }
+            LayerMemory {
+                cache: attending.cache.map(|cache| crate::layout::LayerCache { window, ..cache }),
+                ..attending
+            }
         }
     };
     Ok((0..common.blocks).map(layer).collect())

@@ -1,7 +1,7 @@
 //! How the layers of an architecture attend and recur: one file per family, and the table that finds it.
 
-mod common;
 mod cohere;
+mod common;
 mod deepseek;
 mod exaone;
 mod falcon_h1;
@@ -110,7 +110,11 @@ impl Stack {
             experts: self.experts,
             // A tower inside the file itself, as checkpoints have it.
             vision: weights.iter().any(|weight| weight.place == Place::Vision).then(|| super::Vision {
-                bytes: weights.iter().filter(|w| w.place == Place::Vision).map(|w| w.bytes).fold(0, u64::saturating_add),
+                bytes: weights
+                    .iter()
+                    .filter(|w| w.place == Place::Vision)
+                    .map(|w| w.bytes)
+                    .fold(0, u64::saturating_add),
                 ..super::Vision::default()
             }),
             weights,

@@ -11,8 +11,9 @@ pub(super) fn unknown(
     common: &Common,
     warnings: &mut Vec<LayoutWarning>,
 ) -> Result<Vec<LayerMemory>, LayoutError> {
-    let refuse = |reason: &str| {
-        LayoutError::UnknownArchitecture { name: facts.architecture.to_owned(), reason: reason.to_owned() }
+    let refuse = |reason: &str| LayoutError::UnknownArchitecture {
+        name: facts.architecture.to_owned(),
+        reason: reason.to_owned(),
     };
     if common.heads.iter().all(|&heads| heads == 0) {
         return Err(refuse("it states no attention heads"));
