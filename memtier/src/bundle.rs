@@ -23,7 +23,8 @@ use crate::{
     message = "`{Self}` is not a bundle",
     label = "no carved bundle here",
     note = "in `Planning`, first `carve` the lines of a `#[graph_captured]` struct: that is what steps, graphs and `serve` \
-            work on"
+            work on",
+    note = "a `Drained` engine runs no steps, replays and requests: `resume` it, or end the model"
 )]
 pub unsafe trait Bundle: Sized + Send + Sync + 'static {
     /// Where its parts are.

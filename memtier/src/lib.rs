@@ -93,6 +93,12 @@ pub mod __private {
 
 /// Closes our marker traits: their meaning is part of the soundness argument.
 mod sealed {
+    #[diagnostic::on_unimplemented(
+        message = "`{Self}` cannot implement this trait: memtier closed it",
+        label = "not one of memtier's own types",
+        note = "phases, spaces, tiers, places, elements and pool kinds are memtier's own: what safe code may do with memory \
+                follows from them, so use one of those that are there"
+    )]
     pub trait Sealed {}
 }
 

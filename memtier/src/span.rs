@@ -90,14 +90,21 @@ impl<'a, T: Element, P: Place> StableSpan<'a, T, P> {
     }
 }
 
-impl<'a, T: Plain, P: Place> StableSpan<'a, T, P> {
+// Bounds on methods, not on the impl block: a `Packed` tensor is then told why it has no rows to cut.
+impl<T: Element, P: Place> StableSpan<'_, T, P> {
     /// The units of `range`, or `None` when it is not inside the span: the first rows of a batch, one expert's slice.
-    pub fn range(self, range: Range<usize>) -> Option<Self> {
+    pub fn range(self, range: Range<usize>) -> Option<Self>
+    where
+        T: Plain,
+    {
         Some(StableSpan { raw: self.raw.range(range)?, marker: PhantomData })
     }
 
     /// The units before and from `at`, or `None` when it is past the end.
-    pub fn split_at(self, at: usize) -> Option<(Self, Self)> {
+    pub fn split_at(self, at: usize) -> Option<(Self, Self)>
+    where
+        T: Plain,
+    {
         Some((self.range(0..at)?, self.range(at..self.raw.len)?))
     }
 }
@@ -154,14 +161,20 @@ impl<T: Element, P> StableSpanMut<'_, T, P> {
     }
 }
 
-impl<T: Plain, P> StableSpanMut<'_, T, P> {
+impl<T: Element, P> StableSpanMut<'_, T, P> {
     /// The units of `range`, for a shorter time; `None` when it is not inside the span.
-    pub fn range(&mut self, range: Range<usize>) -> Option<StableSpanMut<'_, T, P>> {
+    pub fn range(&mut self, range: Range<usize>) -> Option<StableSpanMut<'_, T, P>>
+    where
+        T: Plain,
+    {
         Some(StableSpanMut { raw: self.raw.range(range)?, marker: PhantomData })
     }
 
     /// Two disjoint write views, like `slice::split_at_mut`. `None` when `at` is past the end.
-    pub fn split_at(self, at: usize) -> Option<(Self, Self)> {
+    pub fn split_at(self, at: usize) -> Option<(Self, Self)>
+    where
+        T: Plain,
+    {
         let (head, tail) = (self.raw.range(0..at)?, self.raw.range(at..self.raw.len)?);
         Some((StableSpanMut { raw: head, marker: PhantomData }, StableSpanMut { raw: tail, marker: PhantomData }))
     }
@@ -241,46 +254,22 @@ impl<T: Element, P> Sealed for &StableSpanMut<'_, T, P> {}
 
 // The element, the space and the capture of span and launch are separate bounds, so that each mismatch has its own
 // sentence. Together they say that the span's `T` and `P` are the launch's. (Not a macro: rustc quotes these lines.)
-impl<T, P, U, Q> Input<U, Q> for StableSpan<'_, T, P>
-where
-    T: Element + SameElement<U>,
-    P: Fits<Q>,
-    U: Element,
-    Q: Place,
-{
+impl<T: SameElement<U>, P: Fits<Q>, U: Element, Q: Place> Input<U, Q> for StableSpan<'_, T, P> {
     fn input(self) -> RawSpan<U> {
         self.raw.cast()
     }
 }
-impl<T, P, U, Q> Input<U, Q> for &StableSpan<'_, T, P>
-where
-    T: Element + SameElement<U>,
-    P: Fits<Q>,
-    U: Element,
-    Q: Place,
-{
+impl<T: SameElement<U>, P: Fits<Q>, U: Element, Q: Place> Input<U, Q> for &StableSpan<'_, T, P> {
     fn input(self) -> RawSpan<U> {
         self.raw.cast()
     }
 }
-impl<T, P, U, Q> Input<U, Q> for &StableSpanMut<'_, T, P>
-where
-    T: Element + SameElement<U>,
-    P: Fits<Q>,
-    U: Element,
-    Q: Place,
-{
+impl<T: SameElement<U>, P: Fits<Q>, U: Element, Q: Place> Input<U, Q> for &StableSpanMut<'_, T, P> {
     fn input(self) -> RawSpan<U> {
         self.raw.cast()
     }
 }
-impl<T, P, U, Q> Input<U, Q> for StableSpanMut<'_, T, P>
-where
-    T: Element + SameElement<U>,
-    P: Fits<Q>,
-    U: Element,
-    Q: Place,
-{
+impl<T: SameElement<U>, P: Fits<Q>, U: Element, Q: Place> Input<U, Q> for StableSpanMut<'_, T, P> {
     fn input(self) -> RawSpan<U> {
         self.raw.cast()
     }

@@ -18,7 +18,8 @@ use crate::{
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is neither a storage nor another part of a bundle",
     label = "not a part",
-    note = "parts are storages (structs with `#[tier(..)]`), `BlockPool`, `PageTable`, and `Option`, `Vec` and arrays of them"
+    note = "parts are storages (structs with `#[tier(..)]`), `BlockPool`, `PageTable`, and `Option`, `Vec` and arrays of them",
+    note = "a `Gone` stands where `ModelResident` storage was: that went with its model, `declare` it for the next one"
 )]
 pub unsafe trait Storage: Sized + Send + Sync + 'static {
     /// How long it lives, and in which space.

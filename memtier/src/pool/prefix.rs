@@ -1,6 +1,6 @@
 //! Published prefixes: blocks that other requests may start with.
 
-use std::{fmt, sync::Arc};
+use std::{convert::Infallible, fmt, sync::Arc};
 
 use super::{BlockRef, Shareable, Ticket, core::Core, kind::PoolKind};
 use crate::units::{Blocks, Tokens};
@@ -31,6 +31,30 @@ impl<'t, K: PoolKind> Written<'t, K> {
         let blocks: Vec<_> = (0..full).map_while(|index| ticket.share(index)).collect();
         let tokens = Tokens::new(blocks.len() as u64 * per_block);
         Prefix { core: ticket.core().clone(), blocks, tokens, epoch: ticket.epoch() }
+    }
+}
+
+/// Never implemented: explains `publish` on a ticket (row r).
+#[doc(hidden)]
+#[diagnostic::on_unimplemented(
+    message = "a request's tokens are published with proof that they are in memory",
+    label = "the launches that write them may be in flight",
+    note = "`ticket.written(&settled)?.publish()`, where `settled` is a fence that was waited for: `step.finish()?.wait()?` of \
+            the step that wrote them, or of a later one on its stream"
+)]
+pub trait InMemory {
+    #[doc(hidden)]
+    fn proof(&self) -> Infallible;
+}
+
+impl<K: PoolKind> Ticket<K> {
+    /// Cannot be called: it is here so that whoever looks for it is told what to call.
+    #[doc(hidden)]
+    pub fn publish(&self) -> Prefix<K>
+    where
+        Self: InMemory,
+    {
+        match self.proof() {}
     }
 }
 

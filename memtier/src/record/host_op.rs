@@ -166,7 +166,7 @@ tuples! {
     (A 0, B 1, C 2, D 3, E 4, F 5, G 6, H 7, I 8, J 9)
 }
 
-impl<P: Place<Space: Is<Host>>> Recorder<P> {
+impl<P: Place> Recorder<P> {
     /// Runs `body` over host memory (or writes it down, in a capture, to run it at every replay).
     ///
     /// This is how a CPU kernel is wrapped: spans are checked here, the body is safe code over slices. It allocates nothing
@@ -196,7 +196,10 @@ impl<P: Place<Space: Is<Host>>> Recorder<P> {
         &self,
         args: A,
         body: impl for<'x> Fn(A::Slices<'x>) -> Result<(), LaunchError> + Send + Sync + 'static,
-    ) -> Result<(), LaunchError> {
+    ) -> Result<(), LaunchError>
+    where
+        P: Place<Space: Is<Host>>,
+    {
         let raw = args.into_raw(self)?;
         // SAFETY: outputs came from `&mut` views and so overlap nothing else among the arguments; regions are committed and
         // disjoint. Eager: the caller still holds the views. In a graph: the bundle that owns the buffers is in the same
