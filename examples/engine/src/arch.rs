@@ -94,9 +94,11 @@ impl Arch {
             trained_context: model.context_length,
         };
         // A model whose every layer slides has nothing to keep the whole context for; it is served from one pool.
-        let any_global = model.layers.iter().filter_map(|layer| layer.attention()).any(|it| it.span == AttentionSpan::Full);
+        let any_global =
+            model.layers.iter().filter_map(|layer| layer.attention()).any(|it| it.span == AttentionSpan::Full);
         for layer in &model.layers {
-            let attention = layer.attention().ok_or_else(|| unsupported("a layer that does not attend", "use a dense model"))?;
+            let attention =
+                layer.attention().ok_or_else(|| unsupported("a layer that does not attend", "use a dense model"))?;
             if attention.qkv_bias || attention.output_bias {
                 return Err(unsupported("attention biases", "no model it was tested with has them"));
             }
@@ -109,11 +111,8 @@ impl Arch {
                 _ => None,
             };
             let group = if window.is_some() && any_global { Group::Window } else { Group::Global };
-            let shape = KvShape {
-                kv_heads: attention.kv_heads as usize,
-                head_dim: attention.key_dim as usize,
-                block_tokens,
-            };
+            let shape =
+                KvShape { kv_heads: attention.kv_heads as usize, head_dim: attention.key_dim as usize, block_tokens };
             let elements = shape.block_elements().ok_or_else(|| unsupported("its KV heads", "their size overflows"))?;
             let total = match group {
                 Group::Global => &mut arch.global_elements,
@@ -185,8 +184,12 @@ fn unsupported(what: &str, why: &'static str) -> EngineError {
 }
 
 /// The tensor of a matrix and its format.
-pub(crate) fn matrix<'f>(file: &'f ModelFile, name: &str) -> Result<(&'f TensorInfo, &'f [u8], WeightFormat), EngineError> {
-    let missing = || EngineError::Unsupported { what: format!("a model without `{name}`"), why: "the file is incomplete" };
+pub(crate) fn matrix<'f>(
+    file: &'f ModelFile,
+    name: &str,
+) -> Result<(&'f TensorInfo, &'f [u8], WeightFormat), EngineError> {
+    let missing =
+        || EngineError::Unsupported { what: format!("a model without `{name}`"), why: "the file is incomplete" };
     let (tensor, bytes) = file.tensor(name).ok_or_else(missing)?;
     let format = Format::from_ggml_type(tensor.tensor_type.id());
     let format = format.ok_or_else(|| EngineError::Unsupported {
@@ -209,7 +212,8 @@ fn weight_dims(file: &ModelFile, model: &ModelDescription) -> Result<WeightDims,
         for (format, name) in formats.iter_mut().zip(MATRICES) {
             *format = matrix(file, &format!("blk.{}.{name}.weight", layer.index))?.2;
         }
-        let attention = layer.attention().ok_or_else(|| unsupported("a layer that does not attend", "use a dense model"))?;
+        let attention =
+            layer.attention().ok_or_else(|| unsupported("a layer that does not attend", "use a dense model"))?;
         let FeedForward::Gated { size, .. } = layer.feed_forward else {
             return Err(unsupported("mixtures of experts", "use a dense model"));
         };
@@ -230,7 +234,8 @@ fn weight_dims(file: &ModelFile, model: &ModelDescription) -> Result<WeightDims,
 fn rope_factors(file: &ModelFile) -> Result<Option<Arc<[f32]>>, EngineError> {
     let Some((tensor, bytes)) = file.tensor("rope_freqs.weight") else { return Ok(None) };
     let format = Format::from_ggml_type(tensor.tensor_type.id()).filter(|format| format.is_float());
-    let format = format.ok_or_else(|| unsupported("quantised rope_freqs.weight", "it is F32 in every file that is known"))?;
+    let format =
+        format.ok_or_else(|| unsupported("quantised rope_freqs.weight", "it is F32 in every file that is known"))?;
     let mut factors = vec![0.0; tensor.shape.row() as usize];
     dequantize_raw_row(format, bytes, &mut factors)?;
     Ok(Some(factors.into()))

@@ -4,8 +4,8 @@ use std::path::PathBuf;
 
 use engine_kernels::KernelError;
 use memtier::{
-    AcquireBlocksError, AdvanceError, CarveError, DrainError, LaunchError, PlanError, QueueError, RecordError, ReplayError,
-    RowError, ScratchFull, SizeError, StagingError, StepError,
+    AcquireBlocksError, AdvanceError, CarveError, DrainError, LaunchError, PlanError, QueueError, RecordError,
+    ReplayError, RowError, ScratchFull, SizeError, StagingError, StepError,
 };
 use memtier_model::{DescribeError, GgufError, MetadataError};
 
@@ -103,7 +103,9 @@ pub enum EngineError {
     #[error(transparent)]
     Kernel(#[from] KernelError),
     /// A prompt does not fit.
-    #[error("the prompt has {tokens} tokens and a sequence holds {most}: shorten it, or raise --max-seq-len (the model was trained on {trained})")]
+    #[error(
+        "the prompt has {tokens} tokens and a sequence holds {most}: shorten it, or raise --max-seq-len (the model was trained on {trained})"
+    )]
     PromptTooLong {
         /// Its length.
         tokens: usize,

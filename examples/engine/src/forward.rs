@@ -54,12 +54,18 @@ impl<'f, P: Place> Buffers<'f, P> {
 }
 
 /// The first `units` of a span that is large enough by construction.
-fn head<'x, T: memtier::Plain, P>(span: &'x mut StableSpanMut<'_, T, P>, units: usize) -> Result<StableSpanMut<'x, T, P>, LaunchError> {
+fn head<'x, T: memtier::Plain, P>(
+    span: &'x mut StableSpanMut<'_, T, P>,
+    units: usize,
+) -> Result<StableSpanMut<'x, T, P>, LaunchError> {
     let expected = span.len();
     span.range(0..units).ok_or(LaunchError::Shape { what: "scratch buffer", expected, found: units })
 }
 
-fn part<'x, T: memtier::Plain, P: Place>(span: StableSpan<'x, T, P>, units: usize) -> Result<StableSpan<'x, T, P>, LaunchError> {
+fn part<'x, T: memtier::Plain, P: Place>(
+    span: StableSpan<'x, T, P>,
+    units: usize,
+) -> Result<StableSpan<'x, T, P>, LaunchError> {
     span.range(0..units).ok_or(LaunchError::Shape { what: "workspace", expected: span.len(), found: units })
 }
 
@@ -79,10 +85,8 @@ pub fn forward<P: Place<Space = Host>>(
     probe: &mut dyn FnMut(usize, StableSpan<'_, f32, P>) -> Result<(), LaunchError>,
 ) -> Result<(), LaunchError> {
     let Pass { tokens, picks } = pass;
-    let units = ScratchUnits::new(arch, tokens, picks).map_err(|_| LaunchError::Unsupported {
-        what: "forward pass",
-        why: "its scratch overflows",
-    })?;
+    let units = ScratchUnits::new(arch, tokens, picks)
+        .map_err(|_| LaunchError::Unsupported { what: "forward pass", why: "its scratch overflows" })?;
     let ModelView { weights, work, kv, table, window, window_table } = view;
     let hidden = arch.weights.hidden;
     let numbers = (tokens, arch.epsilon);
@@ -101,7 +105,8 @@ pub fn forward<P: Place<Space = Host>>(
     let mut buffers = Buffers::take(&mut scratch, &units)?;
 
     ops::embed(on, cpu, &mut buffers.x, weights.embed, part(work.tokens.read(), tokens)?, arch.embed_scale)?;
-    let first = weights.layers.at(0).ok_or(LaunchError::Unsupported { what: "forward pass", why: "a model of no layers" })?;
+    let first =
+        weights.layers.at(0).ok_or(LaunchError::Unsupported { what: "forward pass", why: "a model of no layers" })?;
     {
         let Buffers { x, quantized, float, .. } = &mut buffers;
         let mut quantized = head(quantized, quant_bytes(tokens, hidden))?;
@@ -112,7 +117,8 @@ pub fn forward<P: Place<Space = Host>>(
         let weight = weights.layers.at(index).unwrap_or(first);
         let next = weights.layers.at(index + 1).map_or(weights.norm, |next| next.attn_norm);
         let LayerArch { kv: place, rope, .. } = layer;
-        let (q_rows, kv_rows) = (place.params.heads * place.shape.head_dim, place.shape.kv_heads * place.shape.head_dim);
+        let (q_rows, kv_rows) =
+            (place.params.heads * place.shape.head_dim, place.shape.kv_heads * place.shape.head_dim);
         let ffn_rows = arch.weights.layers[index].ffn;
         let Buffers { x, delta, float, quantized, q, attn, k, v, ffn, .. } = &mut buffers;
         let [mut q, mut attn] = [head(q, tokens * q_rows)?, head(attn, tokens * q_rows)?];
@@ -125,7 +131,8 @@ pub fn forward<P: Place<Space = Host>>(
             ops::head_norm(on, cpu, &mut q, weight.q_norm, tokens * place.params.heads, arch.epsilon)?;
             ops::head_norm(on, cpu, &mut k, weight.k_norm, tokens * place.shape.kv_heads, arch.epsilon)?;
         }
-        let angles = angles[*rope].ok_or(LaunchError::Unsupported { what: "rotary embedding", why: "it is not listed" })?;
+        let angles =
+            angles[*rope].ok_or(LaunchError::Unsupported { what: "rotary embedding", why: "it is not listed" })?;
         let rope = &arch.ropes[*rope];
         ops::rotate(on, cpu, &mut q, angles, rope, (tokens, place.params.heads, place.shape.head_dim))?;
         ops::rotate(on, cpu, &mut k, angles, rope, (tokens, place.shape.kv_heads, place.shape.head_dim))?;
@@ -140,8 +147,7 @@ pub fn forward<P: Place<Space = Host>>(
         {
             let mut quantized = head(quantized, quant_bytes(tokens, q_rows))?;
             ops::quantize(on, cpu, &mut quantized, &attn, (tokens, q_rows))?;
-            let input =
-                Activations { quantized: quantized.read(), float: attn.read(), rows: tokens, columns: q_rows };
+            let input = Activations { quantized: quantized.read(), float: attn.read(), rows: tokens, columns: q_rows };
             ops::project(on, cpu, delta, weight.o, input)?;
         }
         let modes = (arch.post_norms, arch.floats);
@@ -156,8 +162,7 @@ pub fn forward<P: Place<Space = Host>>(
         {
             let mut quantized = head(quantized, quant_bytes(tokens, ffn_rows))?;
             ops::quantize(on, cpu, &mut quantized, &ffn, (tokens, ffn_rows))?;
-            let input =
-                Activations { quantized: quantized.read(), float: ffn.read(), rows: tokens, columns: ffn_rows };
+            let input = Activations { quantized: quantized.read(), float: ffn.read(), rows: tokens, columns: ffn_rows };
             ops::project(on, cpu, delta, weight.down, input)?;
         }
         let mut quantized = head(quantized, quant_bytes(tokens, hidden))?;
@@ -198,7 +203,12 @@ fn activations<'x, P: Place>(
     rows: usize,
     columns: usize,
 ) -> Result<Activations<StableSpan<'x, u8, P>, StableSpan<'x, f32, P>>, LaunchError> {
-    Ok(Activations { quantized: part(quantized.read(), quant_bytes(rows, columns))?, float: float.read(), rows, columns })
+    Ok(Activations {
+        quantized: part(quantized.read(), quant_bytes(rows, columns))?,
+        float: float.read(),
+        rows,
+        columns,
+    })
 }
 
 /// Writes this pass's keys and values, and attends.

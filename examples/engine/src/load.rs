@@ -61,7 +61,12 @@ pub fn upload(
 }
 
 impl Loader<'_, '_> {
-    fn layer(&mut self, index: usize, arch: &Arch, to: &mut LayerWeightsMut<'_, Uploading<Host>>) -> Result<(), EngineError> {
+    fn layer(
+        &mut self,
+        index: usize,
+        arch: &Arch,
+        to: &mut LayerWeightsMut<'_, Uploading<Host>>,
+    ) -> Result<(), EngineError> {
         let name = |tensor: &str| format!("blk.{index}.{tensor}.weight");
         let LayerWeightsMut { q, k, v, o, gate, up, down, .. } = to;
         for (matrix, to) in MATRICES.into_iter().zip([q, k, v, o, gate, up, down]) {
@@ -89,7 +94,9 @@ impl Loader<'_, '_> {
         let at_once = (PIECE / group).clamp(1, groups(rows).max(1));
         let mut piece = self.staging.take::<Packed<WeightFormat>>(at_once * group)?;
         let mut at = 0;
-        for (bytes, first_row) in bytes.chunks(at_once * GROUP_ROWS * row_bytes).zip((0..rows).step_by(at_once * GROUP_ROWS)) {
+        for (bytes, first_row) in
+            bytes.chunks(at_once * GROUP_ROWS * row_bytes).zip((0..rows).step_by(at_once * GROUP_ROWS))
+        {
             let count = (rows - first_row).min(at_once * GROUP_ROWS);
             let packed = groups(count) * group;
             pack_parallel(self.cpu.pool(), format.0, count, columns, bytes, &mut piece[..packed])?;
@@ -100,8 +107,13 @@ impl Loader<'_, '_> {
         Ok(())
     }
 
-    fn vector(&mut self, name: &str, to: &mut StableSpanMut<'_, f32, impl Fits<Uploading<Host>>>) -> Result<(), EngineError> {
-        let missing = || EngineError::Unsupported { what: format!("a model without `{name}`"), why: "the file is incomplete" };
+    fn vector(
+        &mut self,
+        name: &str,
+        to: &mut StableSpanMut<'_, f32, impl Fits<Uploading<Host>>>,
+    ) -> Result<(), EngineError> {
+        let missing =
+            || EngineError::Unsupported { what: format!("a model without `{name}`"), why: "the file is incomplete" };
         let (tensor, bytes) = self.file.tensor(name).ok_or_else(missing)?;
         let format = Format::from_ggml_type(tensor.tensor_type.id()).ok_or_else(missing)?;
         let mut values = self.staging.take::<f32>(to.len())?;

@@ -96,7 +96,8 @@ impl ScratchUnits {
     /// # Errors
     /// [`SizeError::Overflow`].
     pub fn new(arch: &Arch, tokens: usize, picks: usize) -> Result<Self, SizeError> {
-        let widest = |of: fn(&crate::weights::LayerDims) -> usize| arch.weights.layers.iter().map(of).max().unwrap_or(1);
+        let widest =
+            |of: fn(&crate::weights::LayerDims) -> usize| arch.weights.layers.iter().map(of).max().unwrap_or(1);
         let (q, kv, ffn) = (widest(|layer| layer.q_rows), widest(|layer| layer.kv_rows), widest(|layer| layer.ffn));
         let hidden = arch.weights.hidden;
         let angles = arch.ropes.iter().map(|rope| rope.dims).max().unwrap_or(2);

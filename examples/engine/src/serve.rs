@@ -2,8 +2,7 @@
 
 use memtier::{
     Device, Engine, Fence, HostBackend, LaunchError, Loading, MemoryReport, Planning, Serving, Step, StepError, Stream,
-    Tokens,
-    plan::MemoryPlan,
+    Tokens, plan::MemoryPlan,
 };
 use memtier_model::ModelDescription;
 
@@ -114,11 +113,7 @@ impl Llm {
     ///
     /// # Errors
     /// [`EngineError`]; a configuration that does not fit is [`EngineError::Plan`] with the itemised report.
-    pub fn open(
-        file: &ModelFile,
-        settings: &Settings,
-        report: &mut dyn FnMut(Progress),
-    ) -> Result<Self, EngineError> {
+    pub fn open(file: &ModelFile, settings: &Settings, report: &mut dyn FnMut(Progress)) -> Result<Self, EngineError> {
         settings.check()?;
         let description = ModelDescription::from_gguf(file.gguf())?;
         let arch = Arch::new(file, &description, settings.block_tokens)?;
@@ -287,6 +282,16 @@ impl Llm {
             on.read(buffers.work.sampled.read(), &mut batch.sampled)?;
         }
         Ok(step.finish()?)
+    }
+
+    /// Lets a request answer no more. It keeps its blocks until [`end`](Llm::end).
+    ///
+    /// # Errors
+    /// [`EngineError::NoSequence`].
+    pub fn stop(&mut self, row: Row) -> Result<(), EngineError> {
+        let sequence = self.sequences.get_mut(row).and_then(Option::as_mut).ok_or(EngineError::NoSequence { row })?;
+        sequence.done = sequence.tokens.len();
+        Ok(())
     }
 
     /// Ends a request in whatever state it is: its blocks go back, and its rows are cleared.

@@ -413,10 +413,14 @@ fn eighths(notches: u64) -> impl Iterator<Item = u64> {
 pub(super) fn find(input: &PlanInput<'_>, refused: Least, host: bool) -> Levers {
     let bench = Bench { input, limits: input.limits, refused, host };
     let mut single: Vec<Lever> = CONFIG_KNOBS.into_iter().filter_map(|knob| bench.single(knob)).collect();
-    // Stable: levers that free the same stay in the order of the knobs.
-    single.sort_by_key(|lever| std::cmp::Reverse(lever.frees));
     let enough = single.iter().any(|lever| lever.fits && !lever.locked);
     single.extend(bench.budgets());
+    // What is enough by itself comes first: whoever applies the first lever is done. Then what frees most; the budget frees
+    // nothing and comes last of its kind. Stable: levers that free the same stay in the order of the knobs.
+    single.sort_by_key(|lever| {
+        let adds = matches!(lever.knob, Knob::Budget | Knob::HostBudget);
+        (!(lever.fits && !lever.locked), adds, std::cmp::Reverse(lever.frees))
+    });
     if enough || input.reprice.is_none() {
         return Levers { single, pair: None, bottom: None };
     }

@@ -57,6 +57,7 @@ mod json;
 pub mod kv;
 mod levers;
 pub mod llama_cpp;
+pub mod loan;
 pub mod offload;
 mod report;
 mod solve;

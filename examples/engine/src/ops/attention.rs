@@ -59,7 +59,8 @@ pub fn kv_write<K: PoolKind<Element = f16>, P: Place<Space: Is<Host>>>(
         same_pool(slab.pool, table)?;
         let KvLayer { shape, base, .. } = layer;
         let width = shape.kv_heads * shape.head_dim;
-        let tiles = rows.chunks(TILE).zip(positions.chunks(TILE)).zip(k.chunks(TILE * width).zip(v.chunks(TILE * width)));
+        let tiles =
+            rows.chunks(TILE).zip(positions.chunks(TILE)).zip(k.chunks(TILE * width).zip(v.chunks(TILE * width)));
         for ((rows, positions), (k, v)) in tiles {
             let mut cells = [KvCell { block: HOLE, slot: 0 }; TILE];
             for (cell, (row, position)) in cells.iter_mut().zip(rows.iter().zip(positions)) {
@@ -67,7 +68,8 @@ pub fn kv_write<K: PoolKind<Element = f16>, P: Place<Space: Is<Host>>>(
             }
             let units = slab.units.reinterpret_cast_mut();
             let cells = &cells[..rows.len()];
-            kernels::kv_write(&cpu.threads, cpu.isa, units, base, slab.block_units, shape, cells, k, v).map_err(launch)?;
+            kernels::kv_write(&cpu.threads, cpu.isa, units, base, slab.block_units, shape, cells, k, v)
+                .map_err(launch)?;
         }
         Ok(())
     })

@@ -171,13 +171,17 @@ pub fn gather<P: Place<Space: Is<Host>>, T: memtier::Plain>(
     picks: impl Input<u32, P>,
     width: usize,
 ) -> Result<(), LaunchError> {
-    on.host_op((output::<T, _, _>(out), input::<T, _, _>(rows), input::<u32, _, _>(picks)), move |(out, rows, picks)| {
-        for (out, pick) in out.chunks_exact_mut(width).zip(picks) {
-            let start = *pick as usize * width;
-            let (limit, found) = ((rows.len() / width) as u64, u64::from(*pick));
-            let row = rows.get(start..start + width).ok_or(LaunchError::Index { what: "picked row", limit, found })?;
-            out.copy_from_slice(row);
-        }
-        Ok(())
-    })
+    on.host_op(
+        (output::<T, _, _>(out), input::<T, _, _>(rows), input::<u32, _, _>(picks)),
+        move |(out, rows, picks)| {
+            for (out, pick) in out.chunks_exact_mut(width).zip(picks) {
+                let start = *pick as usize * width;
+                let (limit, found) = ((rows.len() / width) as u64, u64::from(*pick));
+                let row =
+                    rows.get(start..start + width).ok_or(LaunchError::Index { what: "picked row", limit, found })?;
+                out.copy_from_slice(row);
+            }
+            Ok(())
+        },
+    )
 }

@@ -34,12 +34,8 @@ pub fn sample<P: Place<Space: Is<Host>>>(
     vocab: usize,
 ) -> Result<(), LaunchError> {
     let cpu = cpu.clone();
-    let args = (
-        output::<u32, _, _>(sampled),
-        input::<f32, _, _>(logits),
-        input::<f32, _, _>(how),
-        input::<u32, _, _>(random),
-    );
+    let args =
+        (output::<u32, _, _>(sampled), input::<f32, _, _>(logits), input::<f32, _, _>(how), input::<u32, _, _>(random));
     on.host_op(args, move |(sampled, logits, how, random)| {
         let rows = logits.chunks_exact(vocab).zip(how.as_chunks::<2>().0).zip(random.as_chunks::<3>().0);
         for (sampled, ((logits, [temperature, top_p]), [top_k, low, high])) in sampled.iter_mut().zip(rows) {

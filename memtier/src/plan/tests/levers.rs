@@ -25,6 +25,7 @@ fn every_setting_has_a_lever_that_frees_what_it_says() {
         told,
         [
             (Knob::GpuLayers, "11".into(), 500, true),
+            (Knob::Budget, "2404 MiB".into(), 404, true),
             (Knob::Vision, "off".into(), 300, false),
             (Knob::WeightCaches, "off".into(), 200, false),
             (Knob::MaxSeqLen, "16".into(), 128, false),
@@ -32,7 +33,6 @@ fn every_setting_has_a_lever_that_frees_what_it_says() {
             (Knob::SpeculativeDepth, "0".into(), 80, false),
             (Knob::MaxBatch, "1".into(), 56, false),
             (Knob::PrefillChunk, "16".into(), 31, false),
-            (Knob::Budget, "2404 MiB".into(), 404, true),
         ]
     );
 }
@@ -129,7 +129,8 @@ fn without_prices_the_budget_and_the_locks_are_named() {
     let input = PlanInput { locks, ..PlanInput::new(Limits::new(GPU, mib(4)), config, &demands) };
     let failure = plan_memory(&input).expect_err("6 MiB over");
     let told: Vec<Knob> = failure.levers().iter().map(|lever| lever.knob).collect();
-    assert_eq!(told, [Knob::MaxSeqLen, Knob::Budget]);
+    // What is enough comes first.
+    assert_eq!(told, [Knob::Budget, Knob::MaxSeqLen]);
     assert!(failure.pair().is_none() && failure.bottom().is_none());
 }
 

@@ -3,6 +3,7 @@
 mod grants;
 mod kv_layout;
 mod laws;
+mod loan;
 mod levers;
 mod llama_cpp;
 mod reference_card;

@@ -91,8 +91,25 @@ fn lock(locks: &mut Locks, value: OsString) -> Result<(), String> {
 }
 
 const FLAGS: &[&str] = &[
-    "model-file", "prompt", "raw", "max-tokens", "threads", "budget", "max-batch", "max-seq-len", "prefill-chunk",
-    "block-tokens", "lock", "temperature", "top-p", "top-k", "seed", "json", "prefill", "decode", "help",
+    "model-file",
+    "prompt",
+    "raw",
+    "max-tokens",
+    "threads",
+    "budget",
+    "max-batch",
+    "max-seq-len",
+    "prefill-chunk",
+    "block-tokens",
+    "lock",
+    "temperature",
+    "top-p",
+    "top-k",
+    "seed",
+    "json",
+    "prefill",
+    "decode",
+    "help",
 ];
 
 /// The flag that was probably meant: the one with the most letters in common at its beginning.

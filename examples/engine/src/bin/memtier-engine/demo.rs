@@ -5,6 +5,7 @@ use std::{
     time::{Duration, Instant},
 };
 
+use memtier::MemoryReport;
 use memtier_engine::{EngineError, Llm, ModelFile, Progress, Sampling, tokenizer::Tokenizer};
 
 use crate::{alloc, args::Args, bar::Bar, prompt};
@@ -24,6 +25,8 @@ pub struct Served {
 /// Opens, plans and loads.
 pub fn open(args: &Args) -> Result<Served, EngineError> {
     let file = ModelFile::open(&args.model)?;
+    // Before the tokenizer: of a model that is not known here, that is what its user must hear.
+    memtier_model::ModelDescription::from_gguf(file.gguf())?;
     let tokenizer = Tokenizer::from_metadata(file.gguf().metadata())?;
     let start = Instant::now();
     let mut bar = Bar::new("loading");
@@ -81,7 +84,12 @@ pub fn warm_up(served: &mut Served) -> Result<(), EngineError> {
 }
 
 /// Answers all prompts at once. Prints the first answer as it comes, the others after.
-fn answer(args: &Args, served: &mut Served, prompts: &[String], tally: &mut Tally) -> Result<Vec<String>, EngineError> {
+fn answer(
+    args: &Args,
+    served: &mut Served,
+    prompts: &[String],
+    tally: &mut Tally,
+) -> Result<(Vec<String>, MemoryReport), EngineError> {
     let Served { llm, tokenizer, .. } = served;
     let mut rows = Vec::new();
     let mut total = 0;
@@ -99,7 +107,9 @@ fn answer(args: &Args, served: &mut Served, prompts: &[String], tally: &mut Tall
         tally,
         |llm, fresh| {
             for token in fresh {
-                let Some((row, decoder, text, ended)) = rows.iter_mut().find(|(row, ..)| *row == token.row) else { continue };
+                let Some((row, decoder, text, ended)) = rows.iter_mut().find(|(row, ..)| *row == token.row) else {
+                    continue;
+                };
                 if *ended {
                     continue;
                 }
@@ -113,7 +123,7 @@ fn answer(args: &Args, served: &mut Served, prompts: &[String], tally: &mut Tall
                 if end || token.last {
                     text.push_str(&decoder.finish());
                     *ended = true;
-                    llm.end(*row)?;
+                    llm.stop(*row)?;
                 }
             }
             Ok(())
@@ -129,7 +139,10 @@ fn answer(args: &Args, served: &mut Served, prompts: &[String], tally: &mut Tall
         },
     )?;
     println!();
-    Ok(rows.into_iter().map(|(_, _, text, _)| text).collect())
+    // While the requests still hold their blocks.
+    let report = llm.memory_report();
+    rows.iter().try_for_each(|(row, ..)| llm.end(*row))?;
+    Ok((rows.into_iter().map(|(_, _, text, _)| text).collect(), report))
 }
 
 fn prompts(args: &Args) -> Vec<String> {
@@ -139,7 +152,7 @@ fn prompts(args: &Args) -> Vec<String> {
 /// The answers only.
 pub fn generate(args: &Args) -> Result<(), Box<dyn std::error::Error>> {
     let mut served = open(args)?;
-    let answers = answer(args, &mut served, &prompts(args), &mut Tally::default())?;
+    let (answers, _) = answer(args, &mut served, &prompts(args), &mut Tally::default())?;
     answers.iter().skip(1).for_each(|answer| println!("---\n{answer}"));
     Ok(())
 }
@@ -154,17 +167,19 @@ pub fn run(args: &Args) -> Result<(), Box<dyn std::error::Error>> {
     let prompts = prompts(args);
     let mut tally = Tally::default();
     println!("> {}\n", prompts[0]);
-    let answers = answer(args, &mut served, &prompts, &mut tally)?;
+    let (answers, report) = answer(args, &mut served, &prompts, &mut tally)?;
     for (prompt, answer) in prompts.iter().zip(&answers).skip(1) {
         println!("\n> {prompt}\n\n{answer}");
     }
-    let report = served.llm.memory_report();
     let (device, pinned) = (report.unplanned_acquisitions(), report.device.pinned_acquisitions);
     let commits = report.device.planned_commits - before.planned_commits;
     let (prefill, decode) = (Tally::speed(tally.prefill), Tally::speed(tally.decode));
     println!("\nMemory\n{report}\n");
     println!("load {:.2} s, {} threads", served.load.as_secs_f64(), served.llm.settings().threads);
-    println!("prefill {} tokens at {prefill:.1} tok/s, decode {} tokens at {decode:.1} tok/s", tally.prefill.0, tally.decode.0);
+    println!(
+        "prefill {} tokens at {prefill:.1} tok/s, decode {} tokens at {decode:.1} tok/s",
+        tally.prefill.0, tally.decode.0
+    );
     if commits > 0 {
         println!("planned commits while serving: {commits}");
     }

@@ -9,6 +9,7 @@ mod prompt;
 
 use std::process::ExitCode;
 
+use memtier::PlanError;
 use memtier_engine::{EngineError, Llm, ModelFile};
 
 #[global_allocator]
@@ -29,7 +30,11 @@ fn main() -> ExitCode {
     match run(&args) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            eprintln!("memtier-engine: {error}");
+            match error.downcast_ref() {
+                // A refused plan is the operator's text: itemised, with what to change.
+                Some(EngineError::Plan(PlanError::DoesNotFit(failure))) => eprintln!("{}", failure.report()),
+                _ => eprintln!("memtier-engine: {error}"),
+            }
             ExitCode::FAILURE
         }
     }

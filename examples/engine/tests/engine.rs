@@ -1,0 +1,212 @@
+//! The fast path: held to the plain f32 path layer by layer, to the oracle token by token, and to itself whatever the batch.
+//! Run optimised: `cargo test --release -p memtier-engine --test engine`.
+
+mod common;
+mod reference;
+
+use common::{GEMMA3, RealModel, SMOLLM2, fixture_text};
+use memtier::Bytes;
+use memtier_engine::{Llm, ModelFile, Sampling, Settings, tokenizer::Tokenizer};
+use reference::{Activations, KvPrecision, LogitsOf, Reference, log_softmax};
+use serde::Deserialize;
+
+fn settings() -> Settings {
+    Settings { budget: Bytes::gib(2), max_batch: 8, max_seq_len: 2304, threads: 2, ..Settings::default() }
+}
+
+fn open(model: RealModel, settings: &Settings) -> Option<(Llm, Tokenizer)> {
+    let file = ModelFile::open(model.path()?).unwrap();
+    let tokenizer = Tokenizer::from_metadata(file.gguf().metadata()).unwrap();
+    Some((Llm::open(&file, settings, &mut |_| ()).unwrap(), tokenizer))
+}
+
+/// Answers all prompts at once, `answer` tokens each.
+fn generate(llm: &mut Llm, prompts: &[&[u32]], answer: usize) -> Vec<Vec<u32>> {
+    let rows: Vec<_> = prompts.iter().map(|prompt| llm.admit(prompt, answer, Sampling::GREEDY).unwrap()).collect();
+    let mut answers = vec![Vec::new(); llm.settings().max_batch];
+    while llm.step(|token| answers[token.row].push(token.token)).unwrap() > 0 {}
+    rows.iter().for_each(|row| llm.end(*row).unwrap());
+    rows.into_iter().map(|row| std::mem::take(&mut answers[row])).collect()
+}
+
+#[derive(Deserialize)]
+struct Greedy {
+    prompts: Vec<Prompt>,
+}
+
+#[derive(Deserialize)]
+struct Prompt {
+    ids: Vec<u32>,
+    tokens: Vec<u32>,
+    /// For each step the two likeliest tokens with their log-probabilities.
+    top2: Vec<[(u32, f64); 2]>,
+}
+
+/// Root mean square of the difference, relative to that of `b`.
+fn relative(a: &[f32], b: &[f32]) -> f64 {
+    let square = |x: &mut dyn Iterator<Item = f64>| x.map(|x| x * x).sum::<f64>();
+    let difference = square(&mut a.iter().zip(b).map(|(a, b)| f64::from(a - b)));
+    (difference / square(&mut b.iter().map(|b| f64::from(*b)))).sqrt()
+}
+
+/// Every layer's output beside the plain path's: with activations rounded as the kernels round them the two agree closely,
+/// and the distance to unrounded ones is the rounding's.
+fn layers_agree(model: RealModel, close: f64, noise: f64) {
+    let Some((mut llm, _)) = open(model, &settings()) else { return };
+    let Some(path) = model.path() else { return };
+    let prompts = model.fixture::<Greedy>("greedy").prompts;
+    // One that crosses several blocks; the longest crosses Gemma's window and is left to the tokens.
+    let ids: Vec<u32> = prompts.iter().map(|prompt| &prompt.ids).find(|ids| ids.len() > 40).unwrap()[..40].to_vec();
+    let mut fast: Vec<Vec<f32>> = vec![Vec::new(); llm.arch().layers.len()];
+    let mut last = Vec::new();
+    let mut probe = |layer: usize, x: &[f32]| fast[layer].extend_from_slice(x);
+    llm.score(&ids, &mut |_, logits| last = logits.to_vec(), Some(&mut probe)).unwrap();
+    for (activations, limit) in [(Activations::Rounded, close), (Activations::F32, noise)] {
+        let plain = Reference::open_with(&path, activations);
+        let output = plain.session(KvPrecision::F16).extend(&ids, LogitsOf::Last);
+        let distances: Vec<f64> =
+            fast.iter().zip(&output.hidden[1..]).map(|(fast, plain)| relative(fast, plain)).collect();
+        let logits = relative(&last, &output.logits[0]);
+        println!("{}: layers {distances:.4?}, logits {logits:.4} (limit {limit})", model.name);
+        assert_eq!(distances.len(), output.hidden.len() - 1);
+        assert!(distances.iter().all(|distance| *distance < limit) && logits < limit);
+    }
+}
+
+#[test]
+#[cfg_attr(debug_assertions, ignore = "minutes without optimisation: run with --release")]
+fn smollm2_layers_agree_with_the_plain_path() {
+    layers_agree(SMOLLM2, 0.05, 0.08);
+}
+
+#[test]
+#[cfg_attr(debug_assertions, ignore = "minutes without optimisation: run with --release")]
+fn gemma_3_layers_agree_with_the_plain_path() {
+    layers_agree(GEMMA3, 0.05, 0.08);
+}
+
+/// Asked about each step of the oracle's own continuation. A different token is excused where the oracle saw its two likeliest
+/// within `noise`, and we saw ours and its within `noise`: what the rounding of activations moves a gap by, as measured
+/// between the oracle and the plain path (`tests/oracle.rs` prints it).
+fn greedy_tokens_are_the_oracles(model: RealModel, noise: f64) {
+    let Some((mut llm, _)) = open(model, &settings()) else { return };
+    let (mut steps, mut same_run, mut wrong) = (0, 0, Vec::new());
+    let prompts = model.fixture::<Greedy>("greedy").prompts;
+    for (index, prompt) in prompts.iter().enumerate() {
+        let mut ids = prompt.ids.clone();
+        ids.extend(&prompt.tokens[..prompt.tokens.len() - 1]);
+        let mut differs = false;
+        let see = &mut |position: usize, logits: &[f32]| {
+            let Some(step) = (position + 1).checked_sub(prompt.ids.len()) else { return };
+            steps += 1;
+            let [(first, first_logprob), (second, second_logprob)] = prompt.top2[step];
+            let best = (0..logits.len()).max_by(|&a, &b| logits[a].total_cmp(&logits[b])).unwrap() as u32;
+            if best == first {
+                return;
+            }
+            differs = true;
+            let ours = log_softmax(logits);
+            let line = format!(
+                "prompt {index} step {step}: {best} for {first}; oracle {first} {first_logprob:.3}, {second} \
+                 {second_logprob:.3}; ours {:.3}, {:.3}",
+                ours[first as usize], ours[second as usize]
+            );
+            println!("{}: {line}", model.name);
+            // The oracle saw a tie, and so did we: between these two, or with a third that it does not list.
+            if first_logprob - second_logprob > noise || ours[best as usize] - ours[first as usize] > noise {
+                wrong.push(line);
+            }
+        };
+        llm.score(&ids, see, None).unwrap();
+        // Free-running, the answer is the oracle's up to the first such step, and to the end where there is none.
+        let ours = generate(&mut llm, &[&prompt.ids], prompt.tokens.len()).remove(0);
+        let same = ours.iter().zip(&prompt.tokens).take_while(|(a, b)| a == b).count();
+        same_run += usize::from(same == prompt.tokens.len());
+        assert!(differs || same == prompt.tokens.len(), "prompt {index}: decoding differs from prefill at step {same}");
+    }
+    println!("{}: {steps} steps, {same_run} of {} answers equal to the last token", model.name, prompts.len());
+    assert!(prompts.len() >= 10 && steps >= 600);
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+#[test]
+#[cfg_attr(debug_assertions, ignore = "minutes without optimisation: run with --release")]
+fn smollm2_greedy_tokens_are_the_oracles() {
+    greedy_tokens_are_the_oracles(SMOLLM2, 0.5);
+}
+
+#[test]
+#[cfg_attr(debug_assertions, ignore = "minutes without optimisation: run with --release")]
+fn gemma_3_greedy_tokens_are_the_oracles() {
+    greedy_tokens_are_the_oracles(GEMMA3, 0.5);
+}
+
+#[derive(Deserialize)]
+struct Perplexity {
+    text: String,
+    tokens: usize,
+    perplexity: f64,
+}
+
+/// Teacher-forced over the text in one context: every token but the first, given all before it.
+fn perplexity_is_the_oracles(model: RealModel) {
+    let Some((mut llm, tokenizer)) = open(model, &settings()) else { return };
+    let fixture: Perplexity = model.fixture("perplexity");
+    let ids = tokenizer.encode_prompt(&fixture_text(&fixture.text));
+    let (mut nll, mut count) = (0.0, 0);
+    let see = &mut |position: usize, logits: &[f32]| {
+        if let Some(next) = ids.get(position + 1) {
+            nll -= log_softmax(logits)[*next as usize];
+            count += 1;
+        }
+    };
+    llm.score(&ids, see, None).unwrap();
+    assert_eq!(count + 1, fixture.tokens);
+    let ours = (nll / count as f64).exp();
+    let off = ours / fixture.perplexity - 1.0;
+    println!(
+        "{}: perplexity {ours:.4} over {count} tokens, the oracle's {:.4}: {:+.3} %",
+        model.name,
+        fixture.perplexity,
+        off * 100.0
+    );
+    assert!(off.abs() < 0.005);
+}
+
+#[test]
+#[cfg_attr(debug_assertions, ignore = "minutes without optimisation: run with --release")]
+fn smollm2_perplexity_is_the_oracles() {
+    perplexity_is_the_oracles(SMOLLM2);
+}
+
+#[test]
+#[cfg_attr(debug_assertions, ignore = "minutes without optimisation: run with --release")]
+fn gemma_3_perplexity_is_the_oracles() {
+    perplexity_is_the_oracles(GEMMA3);
+}
+
+/// Eight sequences at once give the tokens that each gives alone, whatever the chunks and the threads.
+fn batched_equals_alone(model: RealModel) {
+    let Some((mut llm, _)) = open(model, &settings()) else { return };
+    let prompts = model.fixture::<Greedy>("greedy").prompts;
+    let prompts: Vec<&[u32]> = prompts.iter().take(8).map(|prompt| &*prompt.ids).collect();
+    let together = generate(&mut llm, &prompts, 32);
+    let small = Settings { prefill_chunk: 33, max_batch: 2, threads: 1, ..settings() };
+    let Some((mut alone, _)) = open(model, &small) else { return };
+    for (index, prompt) in prompts.iter().enumerate() {
+        assert_eq!(generate(&mut alone, &[prompt], 32).remove(0), together[index], "prompt {index}");
+    }
+    assert!(llm.memory_report().pools.iter().all(|pool| pool.held.is_zero()));
+}
+
+#[test]
+#[cfg_attr(debug_assertions, ignore = "minutes without optimisation: run with --release")]
+fn smollm2_batched_equals_alone() {
+    batched_equals_alone(SMOLLM2);
+}
+
+#[test]
+#[cfg_attr(debug_assertions, ignore = "minutes without optimisation: run with --release")]
+fn gemma_3_batched_equals_alone() {
+    batched_equals_alone(GEMMA3);
+}
