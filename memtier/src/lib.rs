@@ -5,6 +5,7 @@
 extern crate self as memtier;
 
 pub mod account;
+pub mod admission;
 mod backend;
 mod bundle;
 pub mod cache;
