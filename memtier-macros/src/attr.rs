@@ -44,6 +44,8 @@ impl Tier {
 pub(crate) struct TierArgs {
     pub(crate) tier: Option<Tier>,
     pub(crate) dims: Option<Type>,
+    /// Whether dims were given in a form that was reported.
+    pub(crate) dims_were_tried: bool,
     pub(crate) space: Option<Type>,
     pub(crate) krate: Option<Path>,
 }
@@ -59,16 +61,20 @@ impl TierArgs {
     pub(crate) fn read(tokens: TokenStream, errors: &mut Errors) -> Self {
         let mut args = TierArgs::default();
         let mut tier_was_tried = false;
+        let written = tokens.to_string();
         arguments(tokens, errors, |name, input| match name {
             None => {
                 tier_was_tried = true;
-                let tier = tier(input)?;
-                set(&mut args.tier, tier, "the tier", Span::call_site())
+                let span = input.span();
+                set(&mut args.tier, tier(input)?, "the tier", span)
             }
             Some(name) => match name.to_string().as_str() {
-                "dims" => set(&mut args.dims, value(input, "dims", "a type", "Dims")?, "`dims`", name.span()),
-                "space" => set(&mut args.space, value(input, "space", "a type", "Cuda")?, "`space`", name.span()),
-                "crate" => set(&mut args.krate, value(input, "crate", "a path", "mt")?, "`crate`", name.span()),
+                "dims" => {
+                    args.dims_were_tried = true;
+                    set(&mut args.dims, value(input, &name, "a type", "Dims")?, "`dims`", name.span())
+                }
+                "space" => set(&mut args.space, value(input, &name, "a type", "Cuda")?, "`space`", name.span()),
+                "crate" => set(&mut args.krate, value(input, &name, "a path", "mt")?, "`crate`", name.span()),
                 "tier" => {
                     tier_was_tried = true;
                     let message = "the tier stands alone, in front: `#[tier(ModelResident, dims = Dims)]`";
@@ -77,7 +83,10 @@ impl TierArgs {
                 _ => Err(unknown_option(&name, "tier", &TIER_OPTIONS)),
             },
         });
+        // `dims(Dims)`, and the like.
+        args.dims_were_tried |= written.split(|c: char| !c.is_alphanumeric() && c != '_').any(|word| word == "dims");
         if args.tier.is_none() && !tier_was_tried {
+            args.dims_were_tried = true;
             errors.at(
                 Span::call_site(),
                 "the tier is missing: write `#[tier(ModelResident, dims = Dims)]` for what goes with its model, \
@@ -97,8 +106,8 @@ impl BundleArgs {
                 Err(Error::new_spanned(input.parse::<TokenTree>()?, message))
             }
             Some(name) => match name.to_string().as_str() {
-                "space" => set(&mut args.space, value(input, "space", "a type", "S")?, "`space`", name.span()),
-                "crate" => set(&mut args.krate, value(input, "crate", "a path", "mt")?, "`crate`", name.span()),
+                "space" => set(&mut args.space, value(input, &name, "a type", "S")?, "`space`", name.span()),
+                "crate" => set(&mut args.krate, value(input, &name, "a path", "mt")?, "`crate`", name.span()),
                 _ => Err(unknown_option(&name, "graph_captured", &BUNDLE_OPTIONS)),
             },
         });
@@ -163,7 +172,8 @@ fn set<T>(slot: &mut Option<T>, value: T, what: &str, span: Span) -> Result<()> 
 }
 
 /// The value of an option; a string in its place is named as the wrong form.
-fn value<T: Parse>(input: ParseStream<'_>, name: &str, kind: &str, example: &str) -> Result<T> {
+fn value<T: Parse>(input: ParseStream<'_>, name: &Ident, kind: &str, example: &str) -> Result<T> {
+    let at = name.span();
     if input.peek(LitStr) {
         let text: LitStr = input.parse()?;
         let meant = if text.parse::<T>().is_ok() { text.value() } else { example.to_owned() };
@@ -171,7 +181,7 @@ fn value<T: Parse>(input: ParseStream<'_>, name: &str, kind: &str, example: &str
         return Err(Error::new(text.span(), message));
     }
     if input.is_empty() || input.peek(Token![,]) {
-        return Err(input.error(format!("`{name}` takes {kind}: write `{name} = {example}`")));
+        return Err(Error::new(at, format!("`{name}` takes {kind}: write `{name} = {example}`")));
     }
     input.parse()
 }
@@ -215,6 +225,8 @@ pub(crate) struct FieldAttrs {
     pub(crate) format: Option<Expr>,
     pub(crate) dims: Option<Expr>,
     pub(crate) when: Option<Expr>,
+    /// Whether one of them was reported: then what is missing is not.
+    pub(crate) faulty: bool,
     /// Where each was written, in the order of [`FIELD`].
     spans: [Option<Span>; 5],
 }
@@ -226,6 +238,7 @@ impl FieldAttrs {
         for attr in attrs.iter().filter(|attr| attr.path().is_ident("__mt_attr")) {
             let mut read = |input: ParseStream<'_>| {
                 if let Err(error) = found.attribute(input, errors) {
+                    found.faulty = true;
                     errors.push(error);
                 }
                 input.parse::<TokenStream>()
@@ -262,7 +275,7 @@ impl FieldAttrs {
     }
 
     fn shape(&mut self, content: ParseStream<'_>, path: &Path, errors: &mut Errors) -> Result<()> {
-        let mut dims = Vec::new();
+        let (mut dims, mut sound) = (Vec::new(), true);
         for argument in Punctuated::<Expr, Token![,]>::parse_terminated(content)? {
             let one = match argument {
                 Expr::Assign(assign) => self.option(*assign.left, *assign.right),
@@ -279,11 +292,12 @@ impl FieldAttrs {
                 }
             };
             if let Err(error) = one {
+                sound = false;
                 errors.push(error);
             }
         }
         let span = path.segments[0].ident.span();
-        if dims.is_empty() {
+        if dims.is_empty() && sound {
             errors.at(span, "a shape has at least one dimension: `#[shape(rows, columns)]`");
         }
         if self.shape.replace(dims).is_some() {

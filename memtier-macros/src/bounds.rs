@@ -102,7 +102,7 @@ fn predicate(krate: &Path, ty: &Type, bound: &TokenStream) -> Option<WherePredic
 }
 
 /// The path of the crate, at another place.
-fn at(krate: &Path, span: Span) -> TokenStream {
+pub(crate) fn at(krate: &Path, span: Span) -> TokenStream {
     let tokens = krate.to_token_stream();
     let default = tokens.to_string().replace(' ', "") == "::memtier";
     let moved = tokens.into_iter().map(|mut tree| {

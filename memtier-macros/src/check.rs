@@ -1,29 +1,27 @@
 //! Whether a declaration makes sense as a whole: everything that one attribute alone cannot tell.
 
 use proc_macro2::Span;
-use quote::ToTokens;
-use syn::{Expr, GenericParam, Lit, Type, spanned::Spanned, visit::Visit};
+use syn::{Expr, Lit, Type, spanned::Spanned, visit::Visit};
 
 use crate::{
     attr::FIELD,
     bounds::{instead_of, is_packed, is_value},
-    model::{Bundle, Field, Head, Kind, Storage, peel},
-    report::Errors,
+    model::{Bundle, Field, Kind, Storage, peel},
+    report::{Errors, text},
 };
 
 /// The largest alignment that an arena can promise.
 const PAGE: u64 = 4096;
 
 pub(crate) fn storage(model: &Storage, errors: &mut Errors) {
-    head(&model.head, "a storage owns its memory and is `'static`", errors);
-    if model.dims.is_none() {
+    if model.dims.is_none() && !model.dims_were_tried {
         errors.at(
             model.head.ident.span(),
             "`dims` is missing: name the struct whose fields the shapes are made of, `#[tier(.., dims = Dims)]` (`dims = ()` when \
              every shape is constant)",
         );
     }
-    if model.fields.is_empty() {
+    if model.fields.iter().all(|field| field.ident == "__mt_none") {
         errors.at(
             model.head.ident.span(),
             "a storage without fields: give it at least one, `#[shape(rows, columns)] query: f32`",
@@ -41,7 +39,6 @@ pub(crate) fn storage(model: &Storage, errors: &mut Errors) {
 }
 
 pub(crate) fn bundle(model: &Bundle, errors: &mut Errors) {
-    head(&model.head, "a bundle owns its parts and is `'static`", errors);
     if model.parts.is_empty() {
         errors.at(
             model.head.ident.span(),
@@ -59,7 +56,7 @@ pub(crate) fn bundle(model: &Bundle, errors: &mut Errors) {
             }
         }
         if is_value(&part.ty) {
-            let ty = part.ty.to_token_stream();
+            let ty = text(&part.ty);
             let message = format!(
                 "`{ty}` is an element, not a part: put it in a `#[tier(..)]` struct with a `#[shape(..)]`, and that \
                                    struct here"
@@ -69,20 +66,15 @@ pub(crate) fn bundle(model: &Bundle, errors: &mut Errors) {
     }
 }
 
-fn head(head: &Head, why: &str, errors: &mut Errors) {
-    for param in &head.generics.params {
-        if let GenericParam::Lifetime(param) = param {
-            errors.mark(&param.lifetime, format!("no lifetime here: {why}; borrowed views are generated from it"));
-        }
-    }
-}
-
 fn element(field: &Field, ty: &Type, errors: &mut Errors) {
-    let text = ty.to_token_stream();
+    let spelling = text(ty);
     let Some(shape) = &field.attrs.shape else {
+        if field.attrs.faulty {
+            return;
+        }
         let name = field.name();
         let message = format!(
-            "`{name}` has no shape: `{text}` is an element, write `#[shape(rows, columns)]` with the numbers of the \
+            "`{name}` has no shape: `{spelling}` is an element, write `#[shape(rows, columns)]` with the numbers of the \
                                dims that it is made of"
         );
         return errors.mark(ty, message);
@@ -97,10 +89,12 @@ fn element(field: &Field, ty: &Type, errors: &mut Errors) {
     }
     let packed = is_packed(ty);
     match field.attrs.span("format") {
-        None if packed => errors
-            .mark(ty, format!("`{text}` has a format that is known at run time: say which, `#[format(expression)]`")),
+        None if packed => errors.mark(
+            ty,
+            format!("`{spelling}` has a format that is known at run time: say which, `#[format(expression)]`"),
+        ),
         Some(span) if !packed && is_value(ty) => {
-            errors.at(span, format!("`{text}` has its own size: `format` is for `Packed<..>` fields"));
+            errors.at(span, format!("`{spelling}` has its own size: `format` is for `Packed<..>` fields"));
         }
         _ => {}
     }
@@ -124,21 +118,21 @@ fn nested(field: &Field, errors: &mut Errors) {
 
 fn broken(field: &Field, ty: &Type, errors: &mut Errors) {
     let name = field.name();
-    let text = ty.to_token_stream();
+    let spelling = text(ty);
     let message = match peel(ty) {
         Type::Array(array) if field.attrs.shape.is_some() => {
-            let item = array.elem.to_token_stream();
+            let item = text(&array.elem);
             format!(
                 "a shape says how many elements there are: write `{name}: {item}` with all dimensions in `#[shape(..)]`"
             )
         }
         Type::Array(array) => {
-            let (item, len) = (array.elem.to_token_stream(), array.len.to_token_stream());
+            let (item, len) = (text(&array.elem), text(&array.len));
             format!("`{item}` is an element, not a storage: write `#[shape({len})] {name}: {item}`")
         }
         ty if instead_of(ty).is_some() => {
             let instead = instead_of(ty).unwrap_or_default();
-            format!("`{text}` is no element: device memory holds numbers of one size everywhere, like {instead}")
+            format!("`{spelling}` is no element: device memory holds numbers of one size everywhere, like {instead}")
         }
         Type::Path(path) => {
             let last = path.path.segments.last();
@@ -154,16 +148,16 @@ fn broken(field: &Field, ty: &Type, errors: &mut Errors) {
             }
         }
         Type::Reference(_) | Type::Ptr(_) => {
-            format!("`{text}` is an address, and storage owns its memory: write the element and its `#[shape(..)]`")
+            format!("`{spelling}` is an address, and storage owns its memory: write the element and its `#[shape(..)]`")
         }
         Type::Slice(slice) => {
-            let item = slice.elem.to_token_stream();
+            let item = text(&slice.elem);
             format!(
                 "the length is missing: `#[shape(length)] {name}: {item}` for elements, `[{item}; count]` for storages"
             )
         }
         _ => format!(
-            "`{text}` is neither an element (with `#[shape(..)]`), nor a storage, nor an array of storages (`[Storage; count]`)"
+            "`{spelling}` is neither an element (with `#[shape(..)]`), nor a storage, nor an array of storages (`[Storage; count]`)"
         ),
     };
     errors.mark(ty, message);
@@ -171,7 +165,7 @@ fn broken(field: &Field, ty: &Type, errors: &mut Errors) {
 
 fn inner(arguments: &syn::PathArguments) -> String {
     match arguments {
-        syn::PathArguments::AngleBracketed(arguments) => arguments.args.to_token_stream().to_string(),
+        syn::PathArguments::AngleBracketed(arguments) => text(&arguments.args),
         _ => "..".to_owned(),
     }
 }

@@ -47,6 +47,7 @@ pub(crate) fn structure(
     let again = |item: TokenStream| Err(without_our_attributes(item));
     match syn::parse2::<Item>(item.clone()) {
         Ok(Item::Struct(found)) => match &found.fields {
+            _ if borrows(of, &found, errors) => again(item),
             Fields::Named(_) => Ok(found),
             Fields::Unnamed(_) => {
                 refuse(of, "a tuple struct", "fields need names", found.ident.span(), errors);
@@ -77,6 +78,23 @@ pub(crate) fn structure(
             }
         },
     }
+}
+
+/// Whether it has lifetimes, which is reported.
+fn borrows(of: Macro, found: &ItemStruct, errors: &mut Errors) -> bool {
+    let mut lifetimes = found.generics.lifetimes().peekable();
+    let what = match of {
+        Macro::Tier => "a storage owns its memory",
+        Macro::GraphCaptured => "a bundle owns its parts",
+    };
+    let any = lifetimes.peek().is_some();
+    for param in lifetimes {
+        errors.mark(
+            &param.lifetime,
+            format!("no lifetime here: {what} and is `'static`; borrowed views are generated from it"),
+        );
+    }
+    any
 }
 
 fn refuse(of: Macro, what: &str, why: &str, span: Span, errors: &mut Errors) {
@@ -166,11 +184,11 @@ fn pieces(body: TokenStream) -> Vec<TokenStream> {
 }
 
 fn field(piece: TokenStream, errors: &mut Errors) -> Option<Field> {
-    Field::parse_named.parse2(piece.clone()).ok().or_else(|| half(piece, errors))
+    Field::parse_named.parse2(piece.clone()).ok().or_else(|| half_typed(piece, errors))
 }
 
 /// The name and the visibility of what is no whole field yet.
-fn half(piece: TokenStream, errors: &mut Errors) -> Option<Field> {
+fn half_typed(piece: TokenStream, errors: &mut Errors) -> Option<Field> {
     let mut trees = piece.into_iter().peekable();
     while trees.next_if(|tree| matches!(tree, TokenTree::Punct(punct) if punct.as_char() == '#')).is_some() {
         if let Some(TokenTree::Group(group)) = trees.next()
@@ -187,7 +205,13 @@ fn half(piece: TokenStream, errors: &mut Errors) -> Option<Field> {
         Ok((vis, name))
     };
     let (vis, name) = parser.parse2(trees.collect()).ok()?;
-    Field::parse_named.parse2(quote!(#[__mt_field(half, #vis, ())] #vis #name: ())).ok()
+    Some(half(&name, &vis))
+}
+
+/// A field of which only the name is known.
+pub(crate) fn half(name: &Ident, vis: &Visibility) -> Field {
+    let parse = Field::parse_named;
+    parse.parse2(quote!(#[__mt_field(half, #vis, ())] #vis #name: ())).expect("a field")
 }
 
 /// The comma in `#[shape(..), align(..)]`.

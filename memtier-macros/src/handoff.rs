@@ -43,6 +43,10 @@ pub(crate) fn storage(args: TokenStream, item: TokenStream) -> TokenStream {
     let tier = known.tier.unwrap_or(Tier::ModelResident);
     let home = Home { args: &known, tier, krate: &krate, space: &space, hidden };
     if let Fields::Named(fields) = &mut item.fields {
+        if fields.named.is_empty() {
+            // Reported by the second stage; until then every parameter is used.
+            fields.named.extend([fallback::half(&parse_quote!(__mt_none), &Visibility::Inherited)]);
+        }
         fields.named.iter_mut().for_each(|field| home.take_in(field, &mut item.generics));
     }
     let first = [
@@ -146,11 +150,12 @@ impl Home<'_> {
     fn take_in(&self, field: &mut Field, generics: &mut Generics) {
         wrap_attributes(field);
         let vis = std::mem::replace(&mut field.vis, Visibility::Inherited);
-        if field.attrs.iter().any(|attr| attr.path().is_ident("__mt_field")) {
-            return;
-        }
         let Home { tier, krate, space, .. } = self;
         let (private, tier) = (quote!(#krate::__private), tier.ident());
+        if field.attrs.iter().any(|attr| attr.path().is_ident("__mt_field")) {
+            field.ty = parse_quote!(#private::core::marker::PhantomData<fn() -> #space>);
+            return;
+        }
         let ty = field.ty.clone();
         let (note, mut owned, bound): (TokenStream, Type, _) = match Guess::of(field) {
             Guess::Element => {
@@ -167,7 +172,9 @@ impl Home<'_> {
                 let (nested, bound) = self.nested(&item, &field.attrs, generics);
                 (quote!(array, #vis, #item, #len), parse_quote!(#private::Nested<#nested>), bound)
             }
-            Guess::Broken => (quote!(broken, #vis, #ty), parse_quote!(()), None),
+            Guess::Broken => {
+                (quote!(broken, #vis, #ty), parse_quote!(#private::core::marker::PhantomData<fn() -> #space>), None)
+            }
         };
         if says(&field.attrs, "when") {
             owned = parse_quote!(#private::core::option::Option<#owned>);

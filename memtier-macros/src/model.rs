@@ -23,6 +23,8 @@ pub(crate) struct Storage {
     pub(crate) head: Head,
     pub(crate) tier: Tier,
     pub(crate) dims: Option<Type>,
+    /// Whether dims were given in a form that was reported.
+    pub(crate) dims_were_tried: bool,
     pub(crate) space: Space,
     pub(crate) fields: Vec<Field>,
 }
@@ -116,7 +118,7 @@ impl Storage {
             };
             bounds::add(&mut head.generics, bound);
         }
-        Storage { head, tier, dims: args.dims, space, fields }
+        Storage { head, tier, dims: args.dims, dims_were_tried: args.dims_were_tried, space, fields }
     }
 }
 
@@ -131,7 +133,10 @@ impl Bundle {
             None => (bound_by_space(&input.generics), None),
         };
         let (mut head, fields) = Head::read(input, args.krate);
-        let seen = |field: &syn::Field| field.vis == head.vis || matches!(field.vis, Visibility::Public(_));
+        let seen = |field: &syn::Field| {
+            let visible = field.vis == head.vis || matches!(field.vis, Visibility::Public(_));
+            visible && !bounds::is_value(&field.ty)
+        };
         let anchor = fields.iter().position(seen).unwrap_or_default();
         let there: Option<Type> = match (&space, &fixed, fields.get(anchor)) {
             (Some(space), ..) => Some(parse_quote!(#space)),

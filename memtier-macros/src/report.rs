@@ -2,7 +2,7 @@
 
 use std::fmt::Display;
 
-use proc_macro2::{Span, TokenStream};
+use proc_macro2::{Delimiter, Spacing, Span, TokenStream, TokenTree};
 use quote::ToTokens;
 use syn::Error;
 
@@ -56,6 +56,57 @@ pub(crate) fn did_you_mean(word: &str, known: &[&str]) -> String {
     closest(word, known).map(|name| format!("; did you mean `{name}`?")).unwrap_or_default()
 }
 
+/// Tokens as an author would write them: the compiler puts a space between any two.
+pub(crate) fn text(tokens: impl ToTokens) -> String {
+    let mut text = String::new();
+    write(&mut text, tokens.to_token_stream());
+    text
+}
+
+fn write(text: &mut String, tokens: TokenStream) {
+    let mut tokens = tokens.into_iter().peekable();
+    while let Some(tree) = tokens.next() {
+        match tree {
+            TokenTree::Group(group) => {
+                let [open, close] = match group.delimiter() {
+                    Delimiter::Parenthesis => ["(", ")"],
+                    Delimiter::Bracket => ["[", "]"],
+                    Delimiter::Brace => ["{ ", " }"],
+                    Delimiter::None => ["", ""],
+                };
+                text.push_str(open);
+                write(text, group.stream());
+                text.push_str(close);
+            }
+            TokenTree::Punct(punct) => match punct.as_char() {
+                ',' | ';' => {
+                    text.push(punct.as_char());
+                    if tokens.peek().is_some() {
+                        text.push(' ');
+                    }
+                }
+                // `&&`, `<=`, `->` and the like.
+                sign if punct.spacing() == Spacing::Joint => text.push(sign),
+                '*' | '+' | '-' | '/' | '%' | '=' | '|' if !text.is_empty() => {
+                    if !text.ends_with(|last: char| last.is_ascii_punctuation() && !")]".contains(last) || last == ' ')
+                    {
+                        text.push(' ');
+                    }
+                    text.push(punct.as_char());
+                    text.push(' ');
+                }
+                sign => text.push(sign),
+            },
+            tree => {
+                if text.ends_with(|last: char| last.is_alphanumeric() || last == '_') {
+                    text.push(' ');
+                }
+                text.push_str(&tree.to_string());
+            }
+        }
+    }
+}
+
 /// "`a`, `b` and `c`"
 pub(crate) fn list(names: &[&str]) -> String {
     let quoted: Vec<_> = names.iter().map(|name| format!("`{name}`")).collect();
@@ -96,6 +147,31 @@ mod tests {
         assert_eq!(closest("Persistent", &tiers), None);
         assert_eq!(closest("dim", &["shape", "dims"]), Some("dims"));
         assert_eq!(closest("serde", &["shape", "dims", "when"]), None);
+    }
+
+    #[test]
+    fn types_and_expressions_are_written_as_authors_write_them() {
+        let same = [
+            "BlockPool<GlobalKv<f16>, S>",
+            "&'static f32",
+            "[f32; layers]",
+            "heads * head_dim",
+            "(hidden + 1) * 2",
+            "memtier::Packed<WeightFormat>",
+            "dims.padded(1, rope.dim)",
+            "fn(u8) -> u8",
+            "vision && layers > 1",
+        ];
+        for words in same {
+            let tokens: TokenStream = words.parse().unwrap();
+            assert_eq!(text(tokens).replace(' ', ""), words.replace(' ', ""));
+        }
+        let tokens: TokenStream = "BlockPool<GlobalKv<f16>, S>".parse().unwrap();
+        assert_eq!(text(tokens), "BlockPool<GlobalKv<f16>, S>");
+        let tokens: TokenStream = "(hidden + 1)*2".parse().unwrap();
+        assert_eq!(text(tokens), "(hidden + 1) * 2");
+        let tokens: TokenStream = "&'static f32".parse().unwrap();
+        assert_eq!(text(tokens), "&'static f32");
     }
 
     #[test]

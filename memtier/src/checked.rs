@@ -86,6 +86,15 @@ impl Math {
     }
 }
 
+/// Refuses a constant dimension, at the place where it is written.
+#[doc(hidden)]
+#[track_caller]
+pub const fn constant(holds: bool, message: &str) {
+    if !holds {
+        panic!("{}", message);
+    }
+}
+
 /// What the operators of a shape work on.
 #[diagnostic::on_unimplemented(
     message = "a shape cannot calculate with `{Self}`",

@@ -1,6 +1,6 @@
 //! Layouts: where each field of a storage lies. One checked function prices and carves, so the two cannot disagree.
 
-use std::{borrow::Borrow, fmt, marker::PhantomData, sync::Arc};
+use std::{fmt, marker::PhantomData, sync::Arc};
 
 use crate::{
     backend::Region,
@@ -182,15 +182,19 @@ impl<'w, T: Tier> Walk<'w, T> {
     }
 
     /// A nested storage of the same tier.
-    pub fn nested<N: Storage>(&mut self, field: &'static str, dims: &N::Dims) -> Result<N::Layout, SizeError>
+    pub fn nested<N: Storage>(
+        &mut self,
+        field: &'static str,
+        dims: impl DimsOf<N::Dims>,
+    ) -> Result<N::Layout, SizeError>
     where
         N::Tier: SameTier<T>,
     {
-        self.inside(format_args!("{field}."), |walk| N::lay_out(dims, walk))
+        self.inside(format_args!("{field}."), |walk| N::lay_out(dims.dims(), walk))
     }
 
     /// `[N; count]`, where `count` and the dimensions of each item are known at run time.
-    pub fn array<N: Storage, D: Borrow<N::Dims>>(
+    pub fn array<N: Storage, D: DimsOf<N::Dims>>(
         &mut self,
         field: &'static str,
         count: usize,
@@ -203,7 +207,7 @@ impl<'w, T: Tier> Walk<'w, T> {
             return Err(SizeError::TooMany { field, count: count as u64, most: MAX_ITEMS as u64 });
         }
         (0..count)
-            .map(|index| self.inside(format_args!("{field}[{index}]."), |walk| N::lay_out(dims(index).borrow(), walk)))
+            .map(|index| self.inside(format_args!("{field}[{index}]."), |walk| N::lay_out(dims(index).dims(), walk)))
             .collect()
     }
 
@@ -218,6 +222,34 @@ impl<'w, T: Tier> Walk<'w, T> {
             prefix.truncate(outer);
         }
         result
+    }
+}
+
+/// What `#[dims(..)]` can be: the dims of the nested storage, or a reference to them.
+#[doc(hidden)]
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` is not `{D}`, the dims of this storage",
+    label = "the nested storage has other dims",
+    note = "`#[dims(expression)]` gives the dims of a nested storage, or a reference to them: a field or a method of the outer dims; in \
+            an array `index` is the number of the item"
+)]
+pub trait DimsOf<D> {
+    /// It.
+    fn dims(&self) -> &D;
+}
+impl<D> DimsOf<D> for D {
+    fn dims(&self) -> &D {
+        self
+    }
+}
+impl<D> DimsOf<D> for &D {
+    fn dims(&self) -> &D {
+        self
+    }
+}
+impl<D> DimsOf<D> for &&D {
+    fn dims(&self) -> &D {
+        self
     }
 }
 

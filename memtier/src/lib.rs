@@ -75,7 +75,7 @@ pub mod __private {
 
     pub use crate::{
         bundle::{Bundle, Lines, LoadViewOf, PartOf, ViewOf},
-        checked::Math,
+        checked::{Math, constant},
         element::{Element, Formatted, Plain},
         layout::{Base, FieldInfo, SizeError, Slot, Walk},
         line::{CarveError, Carver, Check, Declarer, Line},

@@ -5,7 +5,10 @@ use quote::{ToTokens, quote};
 use syn::{Type, ext::IdentExt, parse_quote};
 
 use super::{Moved, Substitute, arguments, borrow, dims::local, docs, place, views::named, without_defaults};
-use crate::model::{Bundle, Head, Part};
+use crate::{
+    bounds::is_value,
+    model::{Bundle, Head, Part},
+};
 
 pub(crate) fn expand(model: &Bundle, broken: bool) -> TokenStream {
     let structs = [owned_struct(model, Made::Spec), owned_struct(model, Made::Lines), owned_struct(model, Made::Kept)];
@@ -78,6 +81,7 @@ fn owned_struct(model: &Bundle, made: Made) -> TokenStream {
     let fields = model.parts.iter().map(|Part { docs: own, vis, ident, ty, .. }| {
         let docs = docs(own, "", &made.of_part(&ident.unraw().to_string()));
         let ty = match made {
+            _ if is_value(ty) => quote!(()),
             Made::Spec => quote!(<#ty as #private::Declare>::Spec),
             Made::Lines => quote!(#private::Line<#ty>),
             _ => quote!(<#ty as #private::Part>::Kept),
@@ -137,6 +141,9 @@ fn view_struct(model: &Bundle, made: Made) -> TokenStream {
         let docs = docs(own, "", &made.of_part(&ident.unraw().to_string()));
         let ty = Substitute { from: model.space.as_ref(), to: &there }.in_type(ty);
         match index {
+            _ if is_value(&ty) => {
+                quote!(#docs #vis #ident: #private::core::marker::PhantomData<(&#borrow (), #place)>)
+            }
             index if model.is_anchor(index) => {
                 quote!(#docs #vis #ident: <#ty as #private::Part>::#first<#borrow, #place>)
             }

@@ -7,7 +7,10 @@ use quote::{ToTokens, format_ident, quote, quote_spanned};
 use syn::{Expr, Type, spanned::Spanned};
 
 use super::dims::{Rewritten, Scope, grouped, local};
-use crate::model::{Field, Kind, Storage, const_params};
+use crate::{
+    bounds,
+    model::{Field, Kind, Storage, const_params},
+};
 
 /// The function's body, and the constants that it uses.
 #[derive(Default)]
@@ -85,12 +88,12 @@ impl Laying<'_> {
         if !size.constant || matches!(expr, Expr::Lit(_)) {
             return size;
         }
-        let (private, name) = (self.private, self.field.name());
+        let (krate, name) = (bounds::at(&self.model.head.krate, expr.span()), self.field.name());
         let message = format!("a dimension of `{name}` is zero");
         let value = self.constant(expr, what, quote!(usize), grouped(expr).into_token_stream());
         if what != "COUNT" {
             let assertion = quote_spanned! {expr.span()=>
-                const _: () = #private::core::assert!(#value != 0, #message);
+                const _: () = #krate::__private::constant(#value != 0, #message);
             };
             self.constants.borrow_mut().extend(assertion);
         }
@@ -116,9 +119,10 @@ impl Laying<'_> {
             return Rewritten { tokens: wide(value.tokens), ..value };
         }
         let message = format!("the alignment of `{name}` is no power of two, or larger than 4096");
+        let krate = bounds::at(&self.model.head.krate, align.span());
         let constant = self.constant(align, "ALIGN", quote!(u64), wide(grouped(align).into_token_stream()));
         let assertion = quote_spanned! {align.span()=>
-            const _: () = #private::core::assert!(#constant.is_power_of_two() && #constant <= 4096, #message);
+            const _: () = #krate::__private::constant(#constant.is_power_of_two() && #constant <= 4096, #message);
         };
         self.constants.borrow_mut().extend(assertion);
         Rewritten { tokens: constant.to_token_stream(), ..value }
@@ -162,11 +166,16 @@ impl Laying<'_> {
 
     fn nested(&self, ty: &Type) -> TokenStream {
         let (name, nested) = (self.field.name(), self.model.nested(self.field, ty));
-        let [walk, dims, item] = locals(["__mt_walk", "__mt_dims", "__mt_item"]);
+        let [walk, dims] = locals(["__mt_walk", "__mt_dims"]);
         let Some(expr) = &self.field.attrs.dims else {
             return quote_spanned!(ty.span()=> #walk.nested::<#nested>(#name, #dims)?);
         };
+        let (item, span) = (local("__mt_item", expr.span()), expr.span());
         let expr = self.rewrite(expr, false);
+        if !expr.checked {
+            let dims = quote_spanned!(span=> &#expr);
+            return quote_spanned!(ty.span()=> #walk.nested::<#nested>(#name, #dims)?);
+        }
         let (open, close) = self.math(&[&expr]);
         let slot = quote_spanned!(ty.span()=> #walk.nested::<#nested>(#name, #item)?);
         quote! {{

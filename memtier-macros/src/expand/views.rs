@@ -8,6 +8,7 @@ use super::{Moved, Substitute, borrow, docs, place};
 use crate::{
     bounds,
     model::{Field, Head, Kind, Space, Storage},
+    report::text,
 };
 
 /// The name of a struct made from another one.
@@ -137,18 +138,18 @@ pub(crate) fn in_space(model: &Storage, field: &Field, ty: &Type, space: &Type) 
 /// The line about a field that its declaration says.
 fn describe(field: &Field) -> String {
     let optional = match &field.attrs.when {
-        Some(when) => format!(", there when `{}`", when.to_token_stream()),
+        Some(when) => format!(", there when `{}`", text(when)),
         None => String::new(),
     };
     match &field.kind {
         Kind::Element(ty) => {
-            let shape = field.attrs.shape.iter().flatten().map(|dim| dim.to_token_stream().to_string());
+            let shape = field.attrs.shape.iter().flatten().map(|dim| text(dim));
             let shape = shape.collect::<Vec<_>>().join(", ");
-            format!("Elements `{}`, shape `[{shape}]`{optional}.", ty.to_token_stream())
+            format!("Elements `{}`, shape `[{shape}]`{optional}.", text(ty))
         }
-        Kind::Nested(ty) => format!("A nested `{}`{optional}.", ty.to_token_stream()),
+        Kind::Nested(ty) => format!("A nested `{}`{optional}.", text(ty)),
         Kind::Array(ty, len) => {
-            format!("An array of `{}` of `{}` items{optional}.", ty.to_token_stream(), len.to_token_stream())
+            format!("An array of `{}` of `{}` items{optional}.", text(ty), text(len))
         }
         Kind::Broken(_) | Kind::Half => String::new(),
     }
