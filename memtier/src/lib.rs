@@ -1,4 +1,20 @@
 //! The memory layer of a GPU inference engine: tiers, phases, spans, pools and a planner, checked at compile time.
+//!
+//! An engine that is built on it cannot allocate while serving, cannot bake a movable address into a graph, cannot let a
+//! request keep a block, and cannot load a configuration that will not fit. The first three do not compile; the fourth is
+//! refused at load, with the arithmetic and what to change.
+//!
+//! * **Tiers.** [`#[tier(..)]`](macro@tier) says how long a struct of buffers lives: with the model
+//!   ([`ModelResident`]) or with the process ([`EnginePersistent`]). Blocks live with requests ([`BlockPool`], [`Ticket`]),
+//!   scratch with a step ([`ScratchFrame`]), staging with the load.
+//! * **Phases.** [`Engine<Loading>`](Engine) declares and plans, [`Engine<Planning<B>>`](Planning) carves, loads and records,
+//!   [`Engine<Serving<B>>`](Serving) serves. Each transition takes the engine.
+//! * **Spans.** A [`StableSpan`] is a borrowed address that will not change while the borrow lasts. Kernels take nothing else.
+//! * **The planner.** [`plan_memory`] is arithmetic; the lines of its plan are what a carve uses up.
+//! * **Accounting.** Every acquisition is counted by phase ([`Device`]); [`Engine::memory_report`] says where memory is.
+//!
+//! Start with a guide: for [library authors](manual::library_author), [engine authors](manual::engine_author), or
+//! [operators](manual::operator). [The design](manual::design) says what carries which guarantee.
 
 // Lets the expansions of our own macros name `::memtier` inside this crate, in tests and documentation.
 #[allow(unused_extern_crates, reason = "used by what the macros generate")]
@@ -14,6 +30,7 @@ mod element;
 mod engine;
 mod layout;
 mod line;
+pub mod manual;
 mod owned;
 mod part;
 mod place;

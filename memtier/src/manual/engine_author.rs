@@ -1,0 +1,78 @@
+//! For engine authors: from `Engine<Loading>` to `Engine<Serving>`.
+//!
+//! Bundle everything that one model needs, and let the engine own it:
+//!
+//! ```
+//! use memtier::{
+//!     BlockPool, Blocks, Bytes, Device, Engine, GlobalKv, HostBackend, Limits, PageTable, PoolSpec, Step, StreamSpec,
+//!     TableSpec, Tokens, f16, graph_captured, tier,
+//! };
+//!
+//! #[derive(Clone, Copy)]
+//! struct Dims { hidden: usize }
+//!
+//! #[tier(ModelResident, dims = Dims)]
+//! struct Weights {
+//!     #[shape(hidden)]
+//!     scale: f32,
+//! }
+//!
+//! #[graph_captured]
+//! struct Model {
+//!     weights: Weights,
+//!     kv: BlockPool<GlobalKv<f16>>,
+//!     table: PageTable<GlobalKv<f16>>,
+//! }
+//!
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! // Loading: the device is open, nothing is acquired. Say what will be wanted.
+//! let device = Device::new(HostBackend::new(), Bytes::mib(1));
+//! let mut engine = Engine::open(&device);
+//! let lines = engine.declare_bundle::<Model>(ModelSpec {
+//!     weights: Dims { hidden: 64 },
+//!     kv: PoolSpec::fixed(Tokens::new(16), 16 * 64, Blocks::new(32)),
+//!     table: TableSpec { rows: 4, columns: 8 },
+//! });
+//! let stream = engine.declare(StreamSpec { scratch: Bytes::kib(16) });
+//!
+//! // Planning: accepted or refused, with the arithmetic. Then every line becomes memory, once.
+//! let mut engine = engine.plan(Limits::new("host", Bytes::mib(1)))?.carve(lines)?;
+//! let mut stream = engine.open_stream(stream)?;
+//! {
+//!     let mut load = engine.load(&mut stream)?;
+//!     let mut tensor = load.staging.take::<f32>(load.buffers.weights.scale.len())?;
+//!     tensor.fill(1.0);
+//!     tensor.upload(load.on, &mut load.buffers.weights.scale)?;
+//! }
+//!
+//! // Serving: the map is frozen. There is no method left that acquires memory.
+//! let mut engine = engine.serve::<Model>()?;
+//! let mut request = engine.bundle().kv.open(Tokens::new(128));
+//! request.extend(Tokens::new(20))?;
+//! let mut step = engine.step(&mut stream)?;
+//! let Step { buffers: ModelView { weights, table, .. }, on, .. } = &mut step;
+//! table.set(on, 0, &request)?;
+//! let mut read = [0.0; 64];
+//! on.read(weights.scale, &mut read)?;
+//! let fence = step.finish()?;
+//! request.advance(Tokens::new(20), &fence).ok();
+//! fence.wait()?;
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! # The rules of thumb
+//!
+//! * Keep the engine, its streams and its requests in one struct; requests before the engine, so that they drop first.
+//! * `let Step { buffers, on, scratch, .. } = &mut step;` and pass these to model code that is generic over
+//!   `P: Place<Space = Host>`: the same function then runs eagerly and inside [`record`](crate::Engine::record).
+//! * Everything that changes from step to step goes through buffers that were carved: tokens, positions and lengths in a
+//!   workspace, blocks through a page table.
+//! * A request that ends, is cancelled, fails or panics drops its ticket. Clear its page table row in the next step.
+//! * Admission from other threads goes through [`PoolHandle`](crate::PoolHandle), also while a step is open.
+//! * A pool that is declared with fewer `initial` blocks than it may get is growable:
+//!   [`planned_commit`](crate::BlockPool::planned_commit) and [`grow`](crate::BlockPool::grow) while serving,
+//!   [`give_back`](crate::Engine::give_back) when idle.
+//! * `engine.drain()?.end_model()` gives the parts that survive; [`keep`](crate::Engine::keep) makes lines of them.
+//!
+//! The repository's `examples/engine` is a whole engine written this way, and `examples/01-..` to `06-..` show one idea each.

@@ -1,0 +1,34 @@
+//! For operators: what the plan and the reports say.
+//!
+//! A configuration is accepted or refused before anything is loaded. Accepted, it prints one line for each thing that takes
+//! memory; refused, it prints what was asked, by how much it is over, and levers: settings that free memory, with the value
+//! that would do. A lever that is marked `fits` is enough by itself, and those come first. A setting that you locked is never
+//! suggested; if it is the one in the way, the report names it.
+//!
+//! ```text
+//! Cannot fit this configuration in the 96 MiB budget.
+//!
+//!   requested                               MiB
+//!     Weights                                 1   4096 bytes
+//!     global KV                             128   at least 1024 blocks, 4096 tokens
+//!     ...
+//!     total                                 129   over by 33 MiB
+//!
+//!   the largest levers
+//!     max_seq_len 4096 -> 2816                 frees      40 MiB   fits
+//!     budget 96 MiB -> 129 MiB                 adds       33 MiB   fits
+//! ```
+//!
+//! While serving, [`memory_report`](crate::Engine::memory_report) has, for each tier, what was planned, what is committed,
+//! what is in use, and the peak; for each pool how many blocks requests hold; what lives on the device and belongs to no
+//! tier; and how often memory was acquired in each phase. The last number of the three must be zero, or equal the planned
+//! commits: an engine that acquires memory while serving is wrong.
+//!
+//! | Tier | What is in it | Goes |
+//! |---|---|---|
+//! | `reserve` | context, library reserve, graphs, what others hold | never ours |
+//! | `engine-persistent` | workspaces, page tables | with the process |
+//! | `model-resident` | weights | with the model |
+//! | `forward-scratch` | activations | every step |
+//! | `pooled` | KV blocks | every request |
+//! | `host-pinned` | page-locked buffers | with the process |
