@@ -76,7 +76,7 @@ pub(super) const STEPS: &[Step] = &[
 ];
 
 /// The packages that need no optimisation to be tested in reasonable time.
-const CORE: &[&str] = &["memtier", "memtier-macros", "memtier-model", "memtier-cuda", "memtier-bench", "xtask"];
+const CORE: &[&str] = &["memtier", "memtier-macros", "memtier-model", "memtier-cli", "memtier-cuda", "memtier-bench", "xtask"];
 
 fn fmt() -> Vec<Task> {
     vec![check("cargo fmt --check", cargo(["fmt", "--all", "--check"]))]
