@@ -14,12 +14,39 @@
 //! assert_eq!(Bytes::mib(2).count(), 2 << 20);
 //! ```
 
-use std::fmt;
+use std::{convert::Infallible, fmt, ops};
 
 /// A size formula left the range of `u64`, or more was taken from a count than it held.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 #[error("a size formula left the range of 64 bits: one of its factors is absurd, check shapes, counts and limits")]
 pub struct Overflow;
+
+/// Never implemented: says what to write instead of an operator (row s). With no impl of the operators at all, the compiler
+/// would say no more than that there is none.
+#[doc(hidden)]
+#[diagnostic::on_unimplemented(
+    message = "`{Unit}` is calculated with methods, not with operators",
+    label = "an operator would wrap around, or mix units",
+    note = "`needed - held` is `needed.beyond(held)`, which is never negative, or `needed.minus(held)?`, which is checked",
+    note = "sums and products are `a.plus(b)?` and `a.times(count)?`; tokens become blocks by `tokens.in_blocks_of(per_block)`"
+)]
+pub trait Operand<Unit> {
+    #[doc(hidden)]
+    fn never(&self) -> Infallible;
+}
+
+macro_rules! operators {
+    ($name:ident: $($operator:ident $method:ident),*) => { $(
+        #[doc(hidden)]
+        impl<T: Operand<Self>> ops::$operator<T> for $name {
+            type Output = Self;
+
+            fn $method(self, other: T) -> Self {
+                match other.never() {}
+            }
+        }
+    )* };
+}
 
 macro_rules! unit {
     ($(#[$doc:meta])* $name:ident, $one:literal, $many:literal) => {
@@ -94,6 +121,8 @@ macro_rules! unit {
                 parts.into_iter().try_fold(Self::ZERO, Self::plus)
             }
         }
+
+        operators!($name: Add add, Sub sub, Mul mul, Div div);
 
         impl fmt::Display for $name {
             fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
