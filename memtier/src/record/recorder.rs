@@ -168,6 +168,7 @@ impl<P: Place> Recorder<P> {
         if from.len() > to.len {
             return Err(LaunchError::Shape { what: "write", expected: to.len, found: from.len() });
         }
+        let _running = self.lane.run().ok_or(LaunchError::Nested)?;
         // SAFETY: `to` came from a write view that the caller still holds: committed, at least as long, used by nobody.
         unsafe { self.lane.queue().write(to.addr, bytes_of(from)) }?;
         Ok(())
@@ -187,6 +188,7 @@ impl<P: Place> Recorder<P> {
         if to.len() > from.len {
             return Err(LaunchError::Shape { what: "read", expected: from.len, found: to.len() });
         }
+        let _running = self.lane.run().ok_or(LaunchError::Nested)?;
         // SAFETY: `from` came from a view that the caller still holds: committed, at least as long, not being written.
         unsafe { self.lane.queue().read(from.addr, bytes_of_mut(to)) }?;
         Ok(())
@@ -212,7 +214,10 @@ impl<P: Place> Recorder<P> {
         // launch (or the graph) keeps them.
         let run = move || unsafe { lane.queue().copy(from.addr, to.addr, bytes) }.map_err(LaunchError::Device);
         match &self.tape {
-            None => run(),
+            None => {
+                let _running = self.lane.run().ok_or(LaunchError::Nested)?;
+                run()
+            }
             Some(tape) => {
                 tape.lock().unwrap_or_else(PoisonError::into_inner).push(Box::new(run));
                 Ok(())
