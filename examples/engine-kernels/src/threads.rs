@@ -8,14 +8,15 @@ use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
 
 use crate::error::KernelError;
 
-/// Polls before a waiting thread goes to sleep, about 200 microseconds: longer than the serial stretch between two regions
-/// of a forward pass, and short enough not to be felt when the engine idles.
-const SPIN_POLLS: u32 = 10_000;
+/// How long a waiting thread polls before it goes to sleep: longer than the serial stretch between two regions of a
+/// forward pass, and short enough not to be felt when the engine idles.
+const SPIN: Duration = Duration::from_micros(200);
 /// The same where there are more threads than cores: spinning would take the time from whoever has work.
-const SPIN_POLLS_OVERSUBSCRIBED: u32 = 50;
+const SPIN_OVERSUBSCRIBED: Duration = Duration::from_micros(2);
 /// More threads than any machine of today has cores; guards against a garbled configuration.
 const MAX_THREADS: usize = 1024;
 
@@ -32,7 +33,7 @@ pub struct Threads {
     workers: Vec<JoinHandle<()>>,
     /// Held during a region: two callers take turns.
     gate: Mutex<()>,
-    spin: u32,
+    spin: Duration,
 }
 
 #[derive(Debug)]
@@ -113,7 +114,7 @@ impl Threads {
             return Err(refuse(format!("between 1 and {MAX_THREADS} are supported")));
         }
         let cores = std::thread::available_parallelism().map_or(1, |n| n.get());
-        let spin = if count <= cores { SPIN_POLLS } else { SPIN_POLLS_OVERSUBSCRIBED };
+        let spin = if count <= cores { SPIN } else { SPIN_OVERSUBSCRIBED };
         let shared = Arc::new(Shared {
             state: AtomicU64::new(0),
             job: Slot(UnsafeCell::new(None)),
@@ -246,7 +247,7 @@ impl Shared {
         self.lock.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn work(&self, index: usize, count: usize, spin: u32) {
+    fn work(&self, index: usize, count: usize, spin: Duration) {
         INSIDE.set(true);
         let mut seen = 0;
         loop {
@@ -286,13 +287,10 @@ impl Shared {
 
     /// Returns the epoch of a region other than `seen`. A worker may miss regions that closed without it, never one that
     /// waits for everyone.
-    fn wait_for_region(&self, seen: u32, spin: u32) -> u32 {
-        for _ in 0..spin {
-            let epoch = State(self.state.load(Ordering::Acquire)).epoch();
-            if epoch != seen {
-                return epoch;
-            }
-            std::hint::spin_loop();
+    fn wait_for_region(&self, seen: u32, spin: Duration) -> u32 {
+        let epoch = || State(self.state.load(Ordering::Acquire)).epoch();
+        if poll(spin, || epoch() != seen) {
+            return epoch();
         }
         // Announce the sleep, then look again: the caller opens the region first and looks for sleepers second, so one of
         // the two sees the other (both sequentially consistent).
@@ -309,12 +307,9 @@ impl Shared {
         epoch
     }
 
-    fn wait_for_workers(&self, entered: u32, spin: u32) {
-        for _ in 0..spin {
-            if self.left.load(Ordering::Acquire) == entered {
-                return;
-            }
-            std::hint::spin_loop();
+    fn wait_for_workers(&self, entered: u32, spin: Duration) {
+        if poll(spin, || self.left.load(Ordering::Acquire) == entered) {
+            return;
         }
         let mut guard = self.guard();
         self.caller_waits.store(true, Ordering::SeqCst);
@@ -322,6 +317,22 @@ impl Shared {
             guard = self.done.wait(guard).unwrap_or_else(PoisonError::into_inner);
         }
         self.caller_waits.store(false, Ordering::SeqCst);
+    }
+}
+
+/// Polls until `ready` or until `limit` has passed; whether it became ready.
+fn poll(limit: Duration, ready: impl Fn() -> bool) -> bool {
+    let mut start = None;
+    loop {
+        for _ in 0..32 {
+            if ready() {
+                return true;
+            }
+            std::hint::spin_loop();
+        }
+        if start.get_or_insert_with(Instant::now).elapsed() >= limit {
+            return false;
+        }
     }
 }
 

@@ -8,7 +8,7 @@ use std::arch::x86_64::*;
 use super::spec::{Spec, for_format};
 use super::tile::{Tile, TileFn, TileOut};
 use crate::format::Format;
-use crate::packed::ScaleKind;
+use crate::packed::{ScaleKind, high_place, low_place};
 use crate::quant::{NEGATED_SUMS_AT, RECORD_BYTES, SCALE_AT, SCALED_SUM_AT};
 
 pub(super) fn tiles(format: Format) -> &'static [TileFn] {
@@ -101,16 +101,20 @@ unsafe fn quad<S: Spec>(lines: *const u8, k: usize) -> __m256i {
     let line = |index: usize| unsafe { _mm256_loadu_si256(lines.add(64 * index).cast()) };
     let right = |v: __m256i, bits: usize| _mm256_srlv_epi32(v, _mm256_set1_epi32(bits as i32));
     let left = |v: __m256i, bits: usize| _mm256_sllv_epi32(v, _mm256_set1_epi32(bits as i32));
+    let place = low_place(S::LOW, S::HIGH, k);
     let low = match S::LOW {
-        8 => line(k),
-        4 => _mm256_and_si256(right(line(k % 4), k / 4 * 4), bytes(15)),
-        _ => _mm256_and_si256(right(line(k / 4), k % 4 * 2), bytes(3)),
+        8 => line(place.line),
+        bits => _mm256_and_si256(right(line(place.line), place.shift), bytes((1 << bits) - 1)),
     };
     if S::HIGH == 0 {
         return low;
     }
-    let (source, at) = if S::HIGH == 1 { (line(S::LOW), k) } else { (line(S::LOW + k / 4), k % 4 * 2) };
-    let moved = if at > S::LOW { right(source, at - S::LOW) } else { left(source, S::LOW - at) };
+    let place = high_place(S::LOW, S::HIGH, k);
+    let source = line(place.line);
+    let moved = match place.shift.checked_sub(S::LOW) {
+        Some(bits) => right(source, bits),
+        None => left(source, S::LOW - place.shift),
+    };
     let mask = bytes(((1u8 << S::HIGH) - 1) << S::LOW);
     _mm256_or_si256(low, _mm256_and_si256(moved, mask))
 }

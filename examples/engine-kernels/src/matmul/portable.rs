@@ -4,7 +4,7 @@ use super::spec::{Spec, for_format};
 use super::tile::{Tile, TileFn, TileOut};
 use crate::format::Format;
 use crate::half::{bf16_to_f32, f16_to_f32};
-use crate::packed::{GROUP_ROWS, ScaleKind};
+use crate::packed::{GROUP_ROWS, ScaleKind, high_place, low_place};
 use crate::quant::{NEGATED_SUMS_AT, RECORD_BYTES, SCALE_AT, SCALED_SUM_AT};
 
 pub(super) fn tiles(format: Format) -> &'static [TileFn] {
@@ -52,18 +52,13 @@ fn factors<S: Spec>(scales: &[u8], block: usize, part: usize, row: usize) -> (f3
 fn quad<S: Spec>(lines: &[u8], k: usize, row: usize) -> u32 {
     let word = |line: usize| i32_at(lines, 64 * line + 4 * row) as u32;
     let bytes = |value: u32| value * 0x0101_0101;
-    let low = match S::LOW {
-        8 => word(k),
-        4 => word(k % 4) >> (k / 4 * 4) & bytes(15),
-        _ => word(k / 4) >> (k % 4 * 2) & bytes(3),
-    };
-    let high = match S::HIGH {
-        0 => 0,
-        1 => word(S::LOW) >> k & bytes(1),
-        _ => word(S::LOW + k / 4) >> (k % 4 * 2) & bytes(3),
-    };
-    // Shifting 8-bit quants' absent high bits by 8 would be harmless too, but not by the rules of the language for 32.
-    if S::HIGH == 0 { low } else { low | high << S::LOW }
+    let place = low_place(S::LOW, S::HIGH, k);
+    let low = word(place.line) >> place.shift & bytes(0xff >> (8 - S::LOW));
+    if S::HIGH == 0 {
+        return low;
+    }
+    let place = high_place(S::LOW, S::HIGH, k);
+    low | (word(place.line) >> place.shift & bytes((1 << S::HIGH) - 1)) << S::LOW
 }
 
 fn tile<S: Spec>(tile: &Tile<'_>, out: &mut TileOut) {

@@ -13,8 +13,9 @@
 //! *Quants*, for each block of 32 columns: 64-byte lines. A quad is 4 consecutive columns, one byte each; a line is
 //! 16 quads, one for each row. 8-bit formats store the 8 quads of a block as 8 lines. With 4 low bits there are 4 lines;
 //! line j holds quad j in the low nibbles and quad j + 4 in the high ones. With 2 low bits there are 2 lines; line j
-//! holds quads 4j to 4j + 3, lowest bits first. High bits follow: 1 bit is one line whose bit k belongs to quad k; 2 bits
-//! are two lines, as for 2 low bits. Centred formats store unsigned quants, value + bias.
+//! holds quads 4j to 4j + 3, lowest bits first. One high bit is one line, before the low ones, whose bit k belongs to quad
+//! k; two high bits are two lines like those of 2 low bits, one before and one after the low lines. This is the order in
+//! which they are needed: a prefetcher follows it. Centred formats store unsigned quants, value + bias.
 //!
 //! Float formats: for each column, sixteen elements.
 
@@ -115,6 +116,33 @@ impl Layout {
             Some(bytes) => bytes.checked_next_multiple_of(64),
             None => None,
         }
+    }
+}
+
+/// Where a part of a quad lies: its line, and how far its bits are shifted left.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Place {
+    pub(crate) line: usize,
+    pub(crate) shift: usize,
+}
+
+/// Where the low bits of quad `k` (0 to 7) lie, with `low` and `high` bits.
+#[inline(always)]
+pub(crate) const fn low_place(low: usize, high: usize, k: usize) -> Place {
+    let first = if high > 0 { 1 } else { 0 };
+    match low {
+        8 => Place { line: first + k, shift: 0 },
+        4 => Place { line: first + k % 4, shift: k / 4 * 4 },
+        _ => Place { line: first + k / 4, shift: k % 4 * 2 },
+    }
+}
+
+/// Where the high bits of quad `k` (0 to 7) lie, with `low` and `high` bits, of which there are some.
+#[inline(always)]
+pub(crate) const fn high_place(low: usize, high: usize, k: usize) -> Place {
+    match high {
+        1 => Place { line: 0, shift: k },
+        _ => Place { line: if k < 4 { 0 } else { 1 + low }, shift: k % 4 * 2 },
     }
 }
 

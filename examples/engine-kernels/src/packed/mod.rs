@@ -9,7 +9,7 @@ mod layout;
 mod pack;
 mod row;
 
-pub(crate) use layout::{Layout, ScaleKind};
+pub(crate) use layout::{Layout, ScaleKind, high_place, low_place};
 pub use pack::{pack, pack_groups, pack_parallel};
 pub use row::dequantize_row;
 

@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use super::{GROUP_ROWS, Layout, ScaleKind, checked_group_bytes, groups};
+use super::{GROUP_ROWS, Layout, ScaleKind, checked_group_bytes, groups, high_place, low_place};
 use crate::blocks::Block;
 use crate::error::{KernelError, expect, product};
 use crate::format::Format;
@@ -161,15 +161,11 @@ fn write_quants(quants: &[u8], low: usize, high: usize, row: usize, lines: &mut 
     let mut words = [0u32; 10];
     for (k, quad) in quants.chunks_exact(4).enumerate() {
         let quad = u32::from_le_bytes([quad[0], quad[1], quad[2], quad[3]]);
-        match low {
-            8 => words[k] = quad,
-            4 => words[k % 4] |= (quad & bytes(15)) << (k / 4 * 4),
-            _ => words[k / 4] |= (quad & bytes(3)) << (k % 4 * 2),
-        }
-        match high {
-            0 => {}
-            1 => words[low] |= (quad >> low & bytes(1)) << k,
-            _ => words[low + k / 4] |= (quad >> low & bytes(3)) << (k % 4 * 2),
+        let place = low_place(low, high, k);
+        words[place.line] |= (quad & bytes(0xff >> (8 - low))) << place.shift;
+        if high > 0 {
+            let place = high_place(low, high, k);
+            words[place.line] |= (quad >> low & bytes((1 << high) - 1)) << place.shift;
         }
     }
     for (line, word) in lines.chunks_exact_mut(64).zip(words) {

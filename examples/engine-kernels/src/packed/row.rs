@@ -1,6 +1,6 @@
 //! One row out of a packed matrix: embedding lookups share the bytes of the output head.
 
-use super::{GROUP_ROWS, Layout, Packed, ScaleKind};
+use super::{GROUP_ROWS, Layout, Packed, ScaleKind, high_place, low_place};
 use crate::blocks::Block;
 use crate::error::{KernelError, expect};
 use crate::format::Format;
@@ -81,15 +81,11 @@ fn read_quants(quants: &mut [u8], low: usize, high: usize, row: usize, lines: &[
     let word = |line: usize, byte: usize| lines[64 * line + 4 * row + byte];
     for (index, quant) in quants.iter_mut().enumerate() {
         let (k, byte) = (index / 4, index % 4);
-        *quant = match low {
-            8 => word(k, byte),
-            4 => word(k % 4, byte) >> (k / 4 * 4) & 15,
-            _ => word(k / 4, byte) >> (k % 4 * 2) & 3,
-        };
-        *quant |= match high {
-            0 => 0,
-            1 => (word(low, byte) >> k & 1) << low,
-            _ => (word(low + k / 4, byte) >> (k % 4 * 2) & 3) << low,
-        };
+        let place = low_place(low, high, k);
+        *quant = word(place.line, byte) >> place.shift & (0xff >> (8 - low));
+        if high > 0 {
+            let place = high_place(low, high, k);
+            *quant |= (word(place.line, byte) >> place.shift & ((1 << high) - 1)) << low;
+        }
     }
 }
