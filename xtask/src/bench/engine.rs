@@ -59,7 +59,7 @@ fn ours_command(engine: &Path, file: &Path, settings: Settings) -> Command {
 
 fn theirs_command(python: &Path, file: &Path, settings: Settings) -> Command {
     let mut command = Command::new(python);
-    command.arg(paths::root().join("xtask/bench/llama_speed.py")).arg("--model-file").arg(file);
+    command.arg(paths::root().join("xtask/python/llama_speed.py")).arg("--model-file").arg(file);
     common(&mut command, settings);
     command
 }

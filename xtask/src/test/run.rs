@@ -6,8 +6,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use super::counts::Counts;
-use super::steps::{CountsAs, Step, Task};
-use crate::failure::Failure;
+use super::steps::{CountsAs, Given, Step, Task};
 use crate::fetch::catalog::MODELS;
 use crate::{fetch, oracle, paths, process, progress};
 
@@ -42,9 +41,9 @@ pub(super) fn step(step: &Step, mode: &Mode, resources: &mut Resources) -> Outco
     let started = Instant::now();
     let mut outcome = Outcome { name: step.name, counts: Counts::default(), skipped: None, time: Duration::ZERO };
     match prepare(step, resources) {
-        Ok(()) => {
-            for task in (step.tasks)() {
-                outcome.counts.add(&run(task, step, mode, resources));
+        Ok(given) => {
+            for task in (step.tasks)(&given) {
+                outcome.counts.add(&run(task, step, mode, &given));
             }
         }
         Err(why) if mode.strict => {
@@ -60,32 +59,24 @@ pub(super) fn step(step: &Step, mode: &Mode, resources: &mut Resources) -> Outco
     outcome
 }
 
-fn prepare(step: &Step, resources: &mut Resources) -> Result<(), String> {
+/// Fetches and sets up what the step asks for.
+fn prepare(step: &Step, resources: &mut Resources) -> Result<Given, String> {
+    let cache = paths::cache().map_err(|failure| failure.to_string())?;
+    let mut given = Given { cache, python: None };
     if step.models {
-        let fetch = || {
-            let cache = paths::cache()?;
-            MODELS.iter().try_for_each(|model| fetch::ensure(model, &cache).map(drop))
-        };
-        resources.models.get_or_insert_with(|| fetch().map_err(|failure: Failure| failure.to_string())).clone()?;
+        let fetch = || MODELS.iter().try_for_each(|model| fetch::ensure(model, &given.cache).map(drop));
+        resources.models.get_or_insert_with(|| fetch().map_err(|failure| failure.to_string())).clone()?;
     }
     if step.oracle {
         let set_up = || oracle::python().map_err(|failure| format!("no oracle: {failure}"));
-        resources.oracle.get_or_insert_with(set_up).clone()?;
+        given.python = Some(resources.oracle.get_or_insert_with(set_up).clone()?);
     }
-    Ok(())
+    Ok(given)
 }
 
-fn run(mut task: Task, step: &Step, mode: &Mode, resources: &Resources) -> Counts {
-    // Children find models and oracle where we put them, and must not skip what we promised to run.
-    if let Ok(cache) = paths::cache() {
-        task.command.env("MEMTIER_CACHE", cache);
-    }
-    if step.models {
-        task.command.env("MEMTIER_REQUIRE_MODELS", "1");
-    }
-    if let (true, Some(Ok(python))) = (step.oracle, &resources.oracle) {
-        task.command.env("MEMTIER_ORACLE_PYTHON", python);
-    }
+fn run(mut task: Task, step: &Step, mode: &Mode, given: &Given) -> Counts {
+    // Children look for models where we put them.
+    task.command.env("MEMTIER_CACHE", &given.cache);
     let mut counts = Counts::default();
     let mut log = Log::new(step.name, &task.name);
     let started = Instant::now();

@@ -1,8 +1,10 @@
 //! The table of checks. Cheap ones first: a format error should not surface after twenty minutes.
 
+use std::path::PathBuf;
 use std::process::Command;
 
 use crate::build::cargo;
+use crate::fetch::catalog::MODELS;
 use crate::paths;
 
 /// One row of `cargo xtask test --list`.
@@ -17,7 +19,16 @@ pub(super) struct Step {
     /// Whether the Python environment with llama.cpp must be there.
     pub(super) oracle: bool,
     /// The commands, in order. All run, whatever the ones before them said.
-    pub(super) tasks: fn() -> Vec<Task>,
+    pub(super) tasks: fn(&Given) -> Vec<Task>,
+}
+
+/// What a step is given from outside.
+#[derive(Debug, Default, Clone)]
+pub(super) struct Given {
+    /// The models' folder.
+    pub(super) cache: PathBuf,
+    /// A Python with llama.cpp, for steps that asked for it.
+    pub(super) python: Option<PathBuf>,
 }
 
 /// One command of a step.
@@ -41,64 +52,57 @@ pub(super) enum CountsAs {
 
 /// Every step.
 pub(super) const STEPS: &[Step] = &[
-    Step { name: "fmt", about: "rustfmt leaves every file as it is", models: false, oracle: false, tasks: fmt },
-    Step { name: "clippy", about: "clippy and rustc warn nowhere", models: false, oracle: false, tasks: clippy },
+    step("fmt", "rustfmt leaves every file as it is", fmt),
+    step("clippy", "clippy and rustc warn nowhere", clippy),
+    Step { models: true, ..step("core", "unit and integration tests of everything but the engine", core) },
+    step("ui", "misuse does not compile and says why; its legal twins run", ui),
+    Step { models: true, ..step("engine", "the reference engine and its kernels, on real models", engine) },
+    Step { models: true, ..step("examples", "every numbered example runs", examples) },
+    step("docs", "documentation builds without warnings, its examples run", docs),
+    Step { models: true, ..step("demo", "`cargo xtask demo` answers, with each model", demo) },
     Step {
-        name: "core",
-        about: "unit and integration tests of memtier, its macros, the model reader, the CUDA crate, xtask",
-        models: true,
-        oracle: false,
-        tasks: core,
-    },
-    Step {
-        name: "engine",
-        about: "the reference engine and its kernels, on real models and against llama.cpp",
         models: true,
         oracle: true,
-        tasks: engine,
-    },
-    Step { name: "examples", about: "every numbered example runs", models: true, oracle: false, tasks: examples },
-    Step { name: "ui", about: "misuse does not compile, and says why", models: false, oracle: false, tasks: ui },
-    Step {
-        name: "docs",
-        about: "documentation builds without warnings, its examples run",
-        models: false,
-        oracle: false,
-        tasks: docs,
-    },
-    Step {
-        name: "demo",
-        about: "`cargo xtask demo` answers, with each model",
-        models: true,
-        oracle: false,
-        tasks: demo,
+        ..step("oracle", "the engine beside a llama.cpp that runs here and now", oracle)
     },
 ];
 
-/// The packages that need no optimisation to be tested in reasonable time.
-const CORE: &[&str] = &["memtier", "memtier-macros", "memtier-model", "memtier-cli", "memtier-cuda", "memtier-bench", "xtask"];
+const fn step(name: &'static str, about: &'static str, tasks: fn(&Given) -> Vec<Task>) -> Step {
+    Step { name, about, models: false, oracle: false, tasks }
+}
 
-fn fmt() -> Vec<Task> {
+fn fmt(_: &Given) -> Vec<Task> {
     vec![check("cargo fmt --check", cargo(["fmt", "--all", "--check"]))]
 }
 
-fn clippy() -> Vec<Task> {
+fn clippy(_: &Given) -> Vec<Task> {
     let arguments = ["clippy", "--workspace", "--all-targets", "--", "-D", "warnings"];
     vec![check("cargo clippy", cargo(arguments))]
 }
 
-fn core() -> Vec<Task> {
-    let mut command = cargo(["test", "--no-fail-fast", "--lib", "--bins", "--tests"]);
-    command.args(CORE.iter().flat_map(|package| ["-p", package]));
+/// The packages with a step of their own.
+const APART: &[&str] = &["engine-kernels", "memtier-engine", "ui-tests"];
+
+/// Everything else, so that a new package is tested without a word here.
+fn core(_: &Given) -> Vec<Task> {
+    let mut command = cargo(["test", "--workspace", "--no-fail-fast", "--lib", "--bins", "--tests"]);
+    command.args(APART.iter().flat_map(|package| ["--exclude", package]));
     vec![tests("cargo test", command)]
 }
 
-fn engine() -> Vec<Task> {
-    let arguments = ["test", "--release", "--no-fail-fast", "-p", "engine-kernels", "-p", "memtier-engine"];
-    vec![tests("cargo test --release", cargo(arguments))]
+fn ui(_: &Given) -> Vec<Task> {
+    vec![tests("cargo test -p ui-tests", cargo(["test", "-p", "ui-tests", "--no-fail-fast"]))]
 }
 
-fn examples() -> Vec<Task> {
+/// Optimised: unoptimised, a real model takes minutes for what takes seconds.
+fn engine(_: &Given) -> Vec<Task> {
+    let arguments = ["test", "--release", "--no-fail-fast", "-p", "engine-kernels", "-p", "memtier-engine"];
+    let mut command = cargo(arguments);
+    command.args(["--lib", "--bins", "--tests"]);
+    vec![tests("cargo test --release", command)]
+}
+
+fn examples(_: &Given) -> Vec<Task> {
     let mut tasks = vec![check("cargo build --examples", cargo(["build", "-p", "memtier-examples", "--examples"]))];
     for name in example_names() {
         tasks.push(check(&name, cargo(["run", "-q", "-p", "memtier-examples", "--example", &name])));
@@ -116,23 +120,35 @@ fn example_names() -> Vec<String> {
     names
 }
 
-fn ui() -> Vec<Task> {
-    vec![tests("cargo test -p ui-tests", cargo(["test", "-p", "ui-tests", "--no-fail-fast"]))]
-}
-
-fn docs() -> Vec<Task> {
+fn docs(_: &Given) -> Vec<Task> {
     let mut pages = cargo(["doc", "--workspace", "--no-deps"]);
     pages.env("RUSTDOCFLAGS", "-D warnings");
     let doctests = cargo(["test", "--workspace", "--doc", "--no-fail-fast"]);
     vec![check("cargo doc", pages), tests("cargo test --doc", doctests)]
 }
 
-fn demo() -> Vec<Task> {
+fn demo(_: &Given) -> Vec<Task> {
     let run = |model: &str| {
         let arguments = ["xtask", "demo", "--max-tokens", "16", "--model", model];
         check(&format!("cargo xtask demo --model {model}"), cargo(arguments))
     };
-    crate::fetch::catalog::MODELS.iter().map(|model| run(model.name)).collect()
+    MODELS.iter().map(|model| run(model.name)).collect()
+}
+
+fn oracle(given: &Given) -> Vec<Task> {
+    let threads = std::thread::available_parallelism().map_or(1, std::num::NonZero::get).to_string();
+    let run = |file: &str| {
+        let mut command = Command::new(given.python.as_deref().unwrap_or("python3".as_ref()));
+        command
+            .current_dir(paths::root())
+            .arg("xtask/python/against_llama.py")
+            .arg(given.cache.join(file))
+            .arg(&threads);
+        // How to start the engine: cargo knows where its binary is.
+        command.arg(paths::cargo()).args(["run", "--quiet", "--release", "-p", "memtier-engine", "--"]);
+        tests(&format!("against llama.cpp: {file}"), command)
+    };
+    MODELS.iter().map(|model| run(model.file)).collect()
 }
 
 fn check(name: &str, command: Command) -> Task {
