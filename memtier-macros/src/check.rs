@@ -89,7 +89,7 @@ fn element(field: &Field, ty: &Type, errors: &mut Errors) {
     }
     let packed = is_packed(ty);
     match field.attrs.span("format") {
-        None if packed => errors.mark(
+        None if packed && !field.attrs.faulty => errors.mark(
             ty,
             format!("`{spelling}` has a format that is known at run time: say which, `#[format(expression)]`"),
         ),

@@ -35,12 +35,6 @@ impl Errors {
     pub(crate) fn into_tokens(self) -> TokenStream {
         self.0.into_iter().map(Error::into_compile_error).collect()
     }
-
-    /// What each of them says.
-    #[cfg(test)]
-    pub(crate) fn messages(self) -> Vec<String> {
-        self.0.into_iter().flatten().map(|error| error.to_string()).collect()
-    }
 }
 
 /// The entry of `known` that `word` is a misspelling of.

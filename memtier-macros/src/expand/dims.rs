@@ -254,3 +254,58 @@ impl VisitMut for Rewriter<'_> {
 
     fn visit_item_mut(&mut self, _: &mut syn::Item) {}
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn rewritten(expr: &str) -> Rewritten {
+        let consts = [Ident::new("width", Span::call_site())];
+        Scope { consts: &consts, indexed: true }.rewrite(&syn::parse_str(expr).unwrap())
+    }
+
+    fn is(expr: &str, expected: &str) {
+        let expected: TokenStream = expected.parse().unwrap();
+        assert_eq!(rewritten(expr).tokens.to_string(), expected.to_string(), "{expr}");
+    }
+
+    #[test]
+    fn lower_case_names_are_fields_and_methods_of_the_dims() {
+        is("hidden", "__mt_dims.hidden");
+        is("rope.dim", "__mt_dims.rope.dim");
+        is("r#type", "__mt_dims.r#type");
+        is("layer(index, 1)", "__mt_dims.layer(__mt_index, 1)");
+        is("dims.layer(0)", "__mt_dims.layer(0)");
+        is("heads.max(kv_heads)", "__mt_dims.heads.max(__mt_dims.kv_heads)");
+        is("Rope { dim, base: 2 }", "Rope { dim: __mt_dims.dim, base: 2 }");
+    }
+
+    #[test]
+    fn everything_else_stays() {
+        for same in ["ROWS", "usize::MAX", "crate::rows()", "self::rows(1)", "4", "width", "Weight::Q8", "Bits(4)"] {
+            is(same, same);
+        }
+        is(
+            "widths.iter().map(|heads| heads * width).sum()",
+            "__mt_dims.widths.iter().map(|heads| heads * width).sum()",
+        );
+        is("{ let hidden = 3; hidden }", "{ let hidden = 3; hidden }");
+    }
+
+    #[test]
+    fn arithmetic_is_checked_outside_of_closures() {
+        is("a * b + 1", "__mt_math.add(__mt_math.mul(__mt_dims.a, __mt_dims.b), 1)");
+        is("(a + b) * (c)", "__mt_math.mul(__mt_math.add(__mt_dims.a, __mt_dims.b), __mt_dims.c)");
+        is("a.pow(2) << b", "__mt_math.shl(__mt_math.pow(__mt_dims.a, 2), __mt_dims.b)");
+        is("a == b && c > 1", "__mt_dims.a == __mt_dims.b && __mt_dims.c > 1");
+        assert!(rewritten("a - 1").checked && !rewritten("a").checked);
+    }
+
+    #[test]
+    fn constants_are_evaluated_by_the_compiler() {
+        is("ROWS * 2", "const { ROWS * 2 }");
+        is("width * 2", "const { width * 2 }");
+        assert!(rewritten("usize::MAX * 2").constant && !rewritten("width * 2").constant);
+        assert!(!rewritten("rows(2)").constant && !rewritten("crate::rows()").constant);
+    }
+}

@@ -143,7 +143,7 @@ fn describe(field: &Field) -> String {
     };
     match &field.kind {
         Kind::Element(ty) => {
-            let shape = field.attrs.shape.iter().flatten().map(|dim| text(dim));
+            let shape = field.attrs.shape.iter().flatten().map(text);
             let shape = shape.collect::<Vec<_>>().join(", ");
             format!("Elements `{}`, shape `[{shape}]`{optional}.", text(ty))
         }
