@@ -190,3 +190,32 @@ fn vllm_gives_a_hybrid_blocks_as_large_as_its_state() {
     assert_eq!(cache.tokens(Tokens::new(131_072)), Some(567_978));
     assert_eq!(cache.concurrency(), Some(433));
 }
+
+/// Weights on the device as llama.cpp printed them: all but the embedding, which stays with the CPU.
+#[test]
+fn weights_are_the_sum_of_their_tensors() {
+    use memtier_model::layout::Place;
+    let offloaded = |model: &Model| Bytes::new(model.layout().weight_bytes(|weight| weight.place != Place::Embedding));
+    assert_eq!(mib(offloaded(&llama_3_8b_q4_k_m())), "4403.49");
+    assert_eq!(mib(offloaded(&mistral_small_22b_q6_k())), "17295.40");
+    // Its routers were in 16 bits; here they are in 32.
+    let routers = Bytes::new(32 * 4096 * 8 * 2);
+    assert_eq!(mib(offloaded(&mixtral_q4_k_m()).beyond(routers)), "25145.55");
+    // Printed 11160.99: CUDA pads the last row of a quantised tensor to 512 elements. 26 layers of shared experts (2816)
+    // and of experts (1408), and the dense layer (10,944).
+    let lite = deepseek_coder_v2_lite_q5_k_m();
+    let padding: u64 = cuda_padding(&lite);
+    assert_eq!(mib(offloaded(&lite)), "11160.98");
+    assert_eq!(mib(offloaded(&lite).plus(Bytes::new(padding)).expect("in range")), "11160.99");
+}
+
+/// What CUDA adds to quantised tensors whose rows are no multiple of 512 elements.
+fn cuda_padding(model: &Model) -> u64 {
+    let header = model.file.header_bytes();
+    let size = model.file.file_size();
+    let limits = memtier_model::gguf::Limits::default();
+    let header = memtier_model::Header::parse_prefix(&header, size, &limits).expect("a sound header");
+    let odd =
+        header.tensors().iter().filter(|tensor| tensor.tensor_type.is_quantised() && tensor.shape.row() % 512 != 0);
+    odd.filter_map(|tensor| tensor.tensor_type.row_bytes(512 - tensor.shape.row() % 512)).sum()
+}

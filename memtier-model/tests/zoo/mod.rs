@@ -5,6 +5,7 @@
 #![allow(dead_code, unreachable_pub, reason = "each test takes the models it needs")]
 
 mod blocks;
+mod mixes;
 mod models;
 mod more;
 
@@ -12,6 +13,7 @@ use memtier_model::gguf::Limits;
 use memtier_model::write::GgufWriter;
 use memtier_model::{Gguf, Header, ModelLayout, TensorType};
 
+pub use mixes::*;
 pub use models::*;
 pub use more::*;
 
@@ -27,11 +29,14 @@ pub struct Model {
     pub vocab: u64,
     /// The type of matrices; norms and other vectors are 32-bit floats.
     pub quant: TensorType,
+    /// The type of a matrix of its own, by name and number of layers.
+    pub own: fn(&str, u64) -> Option<TensorType>,
 }
 
 impl Model {
     pub fn new(arch: &'static str, layers: u64, hidden: u64, vocab: u64, context: u32) -> Model {
-        let mut model = Model { file: GgufWriter::new(), arch, layers, hidden, vocab, quant: TensorType::F16 };
+        let mut model =
+            Model { file: GgufWriter::new(), arch, layers, hidden, vocab, quant: TensorType::F16, own: |_, _| None };
         model.file.string("general.architecture", arch).string("tokenizer.ggml.model", "no_vocab");
         model.number("block_count", layers).number("embedding_length", hidden).number("vocab_size", vocab);
         model.number("context_length", context.into());
@@ -67,12 +72,14 @@ impl Model {
 
     /// A matrix, by row length and rows.
     pub fn matrix(&mut self, name: &str, row: u64, rows: u64) -> &mut Model {
-        self.file.hole(name, &[row, rows], self.quant).expect("whole blocks");
+        let quant = (self.own)(name, self.layers).unwrap_or(self.quant);
+        self.file.hole(name, &[row, rows], quant).expect("whole blocks");
         self
     }
 
     pub fn cube(&mut self, name: &str, dims: [u64; 3]) -> &mut Model {
-        self.file.hole(name, &dims, self.quant).expect("whole blocks");
+        let quant = (self.own)(name, self.layers).unwrap_or(self.quant);
+        self.file.hole(name, &dims, quant).expect("whole blocks");
         self
     }
 
@@ -113,6 +120,7 @@ pub const ALL: &[Entry] = &[
     ("llama-3-8b", || llama(LLAMA_3_8B, TensorType::Q4_0, false)),
     ("llama-3.2-3b", || llama(LLAMA_3_2_3B, TensorType::Q4_0, true)),
     ("mistral-small-22b", || llama(MISTRAL_SMALL_22B, TensorType::Q6_K, false)),
+    ("smollm2-135m", || llama(SMOLLM2_135M, TensorType::F16, true)),
     ("qwen3-0.6b", || qwen3(QWEN3_0_6B, TensorType::Q8_0)),
     ("qwen3-1.7b", || qwen3(QWEN3_1_7B, TensorType::Q8_0)),
     ("qwen3-4b", || qwen3(QWEN3_4B, TensorType::Q8_0)),

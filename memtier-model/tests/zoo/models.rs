@@ -7,18 +7,26 @@ use super::Model;
 /// Layers, hidden size, query and key-value heads, head size, feed-forward size, vocabulary.
 pub type Dense = (u64, u64, u64, u64, u64, u64, u64);
 
+/// The types of single matrices, by name and number of layers.
+pub type Own = fn(&str, u64) -> Option<TensorType>;
+
 pub const LLAMA_3_8B: Dense = (32, 4096, 32, 8, 128, 14_336, 128_256);
 pub const LLAMA_3_70B: Dense = (80, 8192, 64, 8, 128, 28_672, 128_256);
 pub const LLAMA_3_2_3B: Dense = (28, 3072, 24, 8, 128, 8192, 128_256);
 pub const MISTRAL_SMALL_22B: Dense = (56, 6144, 48, 8, 128, 16_384, 32_768);
+pub const SMOLLM2_135M: Dense = (30, 576, 9, 3, 64, 1536, 49_152);
 pub const QWEN3_0_6B: Dense = (28, 1024, 16, 8, 128, 3072, 151_936);
 pub const QWEN3_1_7B: Dense = (28, 2048, 16, 8, 128, 6144, 151_936);
 pub const QWEN3_4B: Dense = (36, 2560, 32, 8, 128, 9728, 151_936);
 
 pub fn llama(shape: Dense, quant: TensorType, tied: bool) -> Model {
+    llama_of(shape, quant, tied, |_, _| None)
+}
+
+pub fn llama_of(shape: Dense, quant: TensorType, tied: bool, own: Own) -> Model {
     let (layers, hidden, heads, kv_heads, dim, size, vocab) = shape;
     let mut model = Model::new("llama", layers, hidden, vocab, 8192);
-    model.quant = quant;
+    (model.quant, model.own) = (quant, own);
     model.heads(heads, kv_heads, dim, dim).number("feed_forward_length", size).number("rope.dimension_count", dim);
     model.ends(tied);
     for layer in 0..layers {
@@ -52,8 +60,12 @@ pub fn qwen3_30b_a3b(quant: TensorType) -> Model {
 }
 
 pub fn mixtral(quant: TensorType) -> Model {
+    mixtral_of(quant, |_, _| None)
+}
+
+pub fn mixtral_of(quant: TensorType, own: Own) -> Model {
     let mut model = Model::new("llama", 32, 4096, 32_000, 32_768);
-    model.quant = quant;
+    (model.quant, model.own) = (quant, own);
     model.heads(32, 8, 128, 128).number("feed_forward_length", 14_336).number("rope.dimension_count", 128);
     model.number("expert_count", 8).number("expert_used_count", 2).ends(false);
     for layer in 0..32 {
@@ -87,8 +99,12 @@ pub fn command_r() -> Model {
 
 /// DeepSeek V2 Lite and Coder V2 Lite. `latent` files have their projections split for a cache of latents.
 pub fn deepseek_v2_lite(quant: TensorType, latent: bool) -> Model {
+    deepseek_v2_lite_of(quant, latent, |_, _| None)
+}
+
+pub fn deepseek_v2_lite_of(quant: TensorType, latent: bool, own: Own) -> Model {
     let mut model = Model::new("deepseek2", 27, 2048, 102_400, 163_840);
-    model.quant = quant;
+    (model.quant, model.own) = (quant, own);
     deepseek(&mut model, latent, [16, 0, 10_944, 1], [64, 6, 1408, 2]);
     model
 }
@@ -241,7 +257,8 @@ pub fn falcon_h1_1_5b() -> Model {
     states(&mut model, [3072, 256, 1, 48]);
     model.ends(false);
     for layer in 0..24 {
-        model.attention(layer, 8, 2, 128, 128).feed_forward(layer, 4096);
+        // This architecture's files name this norm without the usual ending.
+        model.attention(layer, 8, 2, 128, 128).vector(&format!("blk.{layer}.ffn_norm"), 2048).gated(layer, 4096);
         let name = |tensor: &str| format!("blk.{layer}.{tensor}");
         model.matrix(&name("ssm_in.weight"), 2048, 3072 + 3072 + 512 + 48).table(&name("ssm_conv1d.weight"), 4, 3584);
         model.vector(&name("ssm_conv1d.bias"), 3584).vector(&name("ssm_dt.bias"), 48);
