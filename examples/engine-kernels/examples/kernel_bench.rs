@@ -1,14 +1,16 @@
 //! Measures the kernels on the shapes of two small models, next to what the memory gives in the same run.
 //!
-//! `cargo run --release -p engine-kernels --example kernel_bench [-- threads [avx512|avx2|portable]]`
+//! `cargo run --release -p engine-kernels --example kernel_bench [-- threads [avx512|avx2|portable [section…]]]`, sections
+//! being `step`, `matmul`, `format`, `attention` and `small`; all of them by default.
 
 use std::hint::black_box;
 use std::time::{Duration, Instant};
 
 use engine_kernels::{
     Activation, AttentionParams, Format, Input, Isa, KvCache, KvCell, KvSequence, KvShape, Level, Norm, Packed,
-    Projection, QuantRows, Query, RopeParams, RopeStyle, Threads, argmax, attend, kv_write, matmul, matmul_gated,
-    matmul_many, pack_parallel, packed_bytes, quantize_rows, residual_norm_quantize, rope, rope_angles,
+    Projection, QuantRows, Query, RopeParams, RopeStyle, Threads, argmax, attend, kv_write, matmul,
+    matmul_gated_quantize, matmul_many, pack_parallel, packed_bytes, quantize_rows, residual_norm_quantize, rope,
+    rope_angles,
 };
 
 /// The best of as many runs as fit into a while: other processes only ever add time.
@@ -86,9 +88,10 @@ fn numbers(count: usize) -> Vec<f32> {
 /// Bytes per second that reading a large buffer on all threads gives.
 fn read_bandwidth(machine: &Machine) -> f64 {
     let buffer: Vec<u64> = (0..32 << 20).collect();
+    let pieces = 64;
     let time = best(|| {
-        machine.threads.run(&|index, count| {
-            let share = &buffer[buffer.len() / count * index..][..buffer.len() / count];
+        machine.threads.pieces(pieces, &|piece| {
+            let share = &buffer[buffer.len() / pieces * piece..][..buffer.len() / pieces];
             let mut lanes = [0u64; 32];
             for chunk in share.as_chunks::<32>().0 {
                 for (lane, word) in lanes.iter_mut().zip(chunk) {
@@ -206,18 +209,10 @@ fn small_operations(machine: &Machine) {
     show("argmax of 262144", time);
 }
 
-/// One decode step's matmuls, in order and from memory, as an engine would run them.
-fn step(
-    machine: &Machine,
-    name: &str,
-    layers: usize,
-    hidden: usize,
-    q: usize,
-    kv: usize,
-    ffn: usize,
-    vocab: usize,
-    formats: [Format; 5],
-) {
+/// A forward pass without attention, from memory, as an engine would run it: `dims` are hidden, query, key/value,
+/// feed-forward and vocabulary; `formats` those of q, k, v, of the attention output, gate and up, down, and the head.
+fn step(machine: &Machine, name: &str, layers: usize, dims: [usize; 5], formats: [Format; 5]) {
+    let [hidden, q, kv, ffn, vocab] = dims;
     let [f_qkv, f_o, f_up, f_down, f_head] = formats;
     let make = |format, rows, cols| {
         let mut all = Layers::new(machine, format, rows, cols);
@@ -241,7 +236,7 @@ fn step(
         let zeros = vec![0.0; m * hidden];
         let mut narrow = vec![0; QuantRows::bytes(m, hidden).unwrap()];
         let mut wide = vec![0; QuantRows::bytes(m, ffn.max(q)).unwrap()];
-        let [mut oq, mut ok, mut ov, mut gated] = [q, kv, kv, ffn].map(|n| vec![0.0; m * n]);
+        let [mut oq, mut ok, mut ov] = [q, kv, kv].map(|n| vec![0.0; m * n]);
         let mut logits = vec![0.0; vocab];
         let mut body = || {
             for layer in 0..layers {
@@ -259,9 +254,8 @@ fn step(
                 let x =
                     residual_norm_quantize(threads, isa, &mut residual, &zeros, None, norm, m, &mut narrow).unwrap();
                 let (gate, up) = (wg.weights(layer), wu.weights(layer));
-                matmul_gated(threads, isa, &gate, &up, Activation::Silu, x.into(), &mut gated).unwrap();
                 let bytes = &mut wide[..QuantRows::bytes(m, ffn).unwrap()];
-                let x = quantize_rows(threads, isa, &gated, m, ffn, bytes).unwrap();
+                let x = matmul_gated_quantize(threads, isa, &gate, &up, Activation::Silu, x.into(), bytes).unwrap();
                 matmul(threads, isa, &wd.weights(layer), x.into(), &mut residual).unwrap();
             }
             let last = &residual[(m - 1) * hidden..];
@@ -279,6 +273,34 @@ fn step(
     }
 }
 
+fn models(machine: &Machine) {
+    matmuls(
+        machine,
+        "SmolLM2-135M",
+        &[
+            ("q, o", Format::Q4_1, 576, 576),
+            ("k, v", Format::Q4_1, 192, 576),
+            ("gate, up", Format::Q4_1, 1536, 576),
+            ("down", Format::Q4_1, 576, 1536),
+            ("head", Format::Q8_0, 49152, 576),
+        ],
+    );
+    matmuls(
+        machine,
+        "Gemma-3-270M",
+        &[
+            ("q", Format::Q5_0, 1024, 640),
+            ("k, v", Format::Q5_0, 256, 640),
+            ("v", Format::Q8_0, 256, 640),
+            ("o", Format::Q4_K, 640, 1024),
+            ("gate, up", Format::Q5_0, 2048, 640),
+            ("down", Format::Q4_K, 640, 2048),
+            ("down", Format::Q6_K, 640, 2048),
+            ("head", Format::Q8_0, 262_144, 640),
+        ],
+    );
+}
+
 fn main() {
     let mut arguments = std::env::args().skip(1);
     let cores = std::thread::available_parallelism().map_or(1, |n| n.get());
@@ -294,48 +316,26 @@ fn main() {
     let bandwidth = read_bandwidth(&machine);
     println!("{count} threads, {:?}; reading memory: {:.1} GB/s", isa.level(), bandwidth / 1e9);
 
-    let (small, gemma) = (Format::Q4_1, Format::Q5_0);
-    step(&machine, "SmolLM2-135M", 30, 576, 576, 192, 1536, 49152, [small, small, small, small, Format::Q8_0]);
-    step(
-        &machine,
-        "Gemma-3-270M",
-        18,
-        640,
-        1024,
-        256,
-        2048,
-        262_144,
-        [gemma, Format::Q4_K, gemma, Format::Q6_K, Format::Q8_0],
-    );
-    matmuls(
-        &machine,
-        "SmolLM2-135M",
-        &[
-            ("q, o", Format::Q4_1, 576, 576),
-            ("k, v", Format::Q4_1, 192, 576),
-            ("gate, up", Format::Q4_1, 1536, 576),
-            ("down", Format::Q4_1, 576, 1536),
-            ("head", Format::Q8_0, 49152, 576),
-        ],
-    );
-    matmuls(
-        &machine,
-        "Gemma-3-270M",
-        &[
-            ("q", Format::Q5_0, 1024, 640),
-            ("k, v", Format::Q5_0, 256, 640),
-            ("v", Format::Q8_0, 256, 640),
-            ("o", Format::Q4_K, 640, 1024),
-            ("gate, up", Format::Q5_0, 2048, 640),
-            ("down", Format::Q4_K, 640, 2048),
-            ("down", Format::Q6_K, 640, 2048),
-            ("head", Format::Q8_0, 262_144, 640),
-        ],
-    );
-    let others = Format::ALL.map(|format| ("", format, 2048, 2048));
-    matmuls(&machine, "Every format", &others);
-    attention(&machine, "SmolLM2-135M", 9, KvShape { kv_heads: 3, head_dim: 64, block_tokens: 16 }, 30);
-    attention(&machine, "Gemma-3-270M", 4, KvShape { kv_heads: 1, head_dim: 256, block_tokens: 16 }, 18);
-    small_operations(&machine);
+    let sections: Vec<String> = arguments.collect();
+    let wanted = |section: &str| sections.is_empty() || sections.iter().any(|wanted| wanted == section);
+    if wanted("step") {
+        let (small, gemma) = (Format::Q4_1, Format::Q5_0);
+        step(&machine, "SmolLM2-135M", 30, [576, 576, 192, 1536, 49152], [small, small, small, small, Format::Q8_0]);
+        let formats = [gemma, Format::Q4_K, gemma, Format::Q6_K, Format::Q8_0];
+        step(&machine, "Gemma-3-270M", 18, [640, 1024, 256, 2048, 262_144], formats);
+    }
+    if wanted("matmul") {
+        models(&machine);
+    }
+    if wanted("format") {
+        matmuls(&machine, "Every format", &Format::ALL.map(|format| ("", format, 2048, 2048)));
+    }
+    if wanted("attention") {
+        attention(&machine, "SmolLM2-135M", 9, KvShape { kv_heads: 3, head_dim: 64, block_tokens: 16 }, 30);
+        attention(&machine, "Gemma-3-270M", 4, KvShape { kv_heads: 1, head_dim: 256, block_tokens: 16 }, 18);
+    }
+    if wanted("small") {
+        small_operations(&machine);
+    }
     println!("\nreading memory again: {:.1} GB/s", read_bandwidth(&machine) / 1e9);
 }

@@ -15,6 +15,8 @@
 //! Positions that the lane does not see get weight 0 and their values are never touched, so that neither other lanes'
 //! positions nor unwritten cells can change a bit. The accumulators live in the output.
 
+#![allow(clippy::needless_range_loop, reason = "one index goes through several arrays of registers")]
+
 use std::ops::Range;
 
 use super::attend::AttentionParams;

@@ -3,6 +3,8 @@
 //! The attention kernel is written once over [`Lanes`]. Its operations are those of IEEE 754 lane by lane, so all levels
 //! give the same bits. Methods are `inline(always)`: they become part of the function that enables the features.
 
+#![allow(clippy::needless_range_loop, reason = "one index goes through several arrays of registers")]
+
 use crate::half::{f16_to_f32, f32_to_f16};
 
 /// Sixteen f32.

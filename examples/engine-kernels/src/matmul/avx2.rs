@@ -3,6 +3,8 @@
 //! Pairs are summed in 16 bits, which is exact: quants below 64 times bytes up to 127 leave room for as many quads as
 //! [`quads_in_16_bits`] says, and 8-bit quants are multiplied as magnitudes of at most 128 against signed bytes.
 
+#![allow(clippy::needless_range_loop, reason = "one index goes through several arrays of registers")]
+
 use std::arch::x86_64::*;
 
 use super::spec::{Spec, for_format};

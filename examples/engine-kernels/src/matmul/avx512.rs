@@ -1,6 +1,8 @@
 //! Tiles for AVX-512 with VNNI: a 512-bit register holds a quad of each of the group's 16 rows, and the same quad of an
 //! activation row is broadcast against it.
 
+#![allow(clippy::needless_range_loop, reason = "one index goes through several arrays of registers")]
+
 use std::arch::x86_64::*;
 
 use super::spec::{Spec, for_format};
