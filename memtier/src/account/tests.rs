@@ -185,6 +185,36 @@ fn a_thousand_rebuilds_get_the_same_slots() {
     assert_eq!(pool.created(), created, "after each graph was built once, nothing is created any more");
 }
 
+/// Two models take turns, each with four parameter sets, for 200 rounds: what an engine does that swaps.
+#[test]
+fn two_hundred_swaps_get_the_same_addresses_and_exact_reports() {
+    let (mut pool, mut memory) = (ClassPool::new(), Memory::new());
+    let gpu = pool.add_backend("cuda", limited(Bytes::mib(512)));
+    let mut graphs = GraphCache::<(usize, u64), Placement>::default();
+    let mut firsts = BTreeMap::new();
+    for round in 0..200usize {
+        let model = round % 2;
+        pool.set_weights(gpu, Bytes::mib(100 + 50 * model as u64));
+        for turn in 0..12u64 {
+            let params = (model, turn % 4);
+            let nodes = graph(1000 * model as u64 + params.1 + 1, &[gpu]);
+            let build = |_: &_| Placement::of(&nodes, &mut pool, |_, _| memory.create());
+            let switched = graphs.switch(params, build).unwrap();
+            assert_eq!((switched.built, switched.evicted.is_none()), (turn < 4, true), "built once for each set");
+            let slots = slots(switched.graph, &nodes);
+            assert_eq!(*firsts.entry(params).or_insert_with(|| slots.clone()), slots, "round {round}");
+        }
+        let report = pool.report(gpu).unwrap();
+        let used = report.weights.plus(report.pool).unwrap();
+        assert_eq!(report.headroom, Some(Bytes::mib(512).minus(used).unwrap()));
+        // The model goes: its graphs first, and their buffers wait for the next one's.
+        graphs.drain().into_iter().for_each(|(_, placement)| placement.release(&mut pool).unwrap());
+        let report = pool.report(gpu).unwrap();
+        assert_eq!((report.live, report.idle_slots), (Bytes::ZERO, pool.created()));
+    }
+    assert_eq!(graphs.stats(), GraphStats { builds: 200 * 4, reuses: 200 * 8, evictions: 0 });
+}
+
 #[test]
 fn an_alias_keeps_its_buffer_alive_and_inputs_stand_alone() {
     let (mut pool, mut memory) = (ClassPool::new(), Memory::new());

@@ -207,7 +207,7 @@ impl Admission {
             }
             Residence::Host { device } => device,
         };
-        let free = device.and_then(|index| Some((Place::Device(index), snapshot.devices.get(index).copied()??.free)));
+        let free = device.and_then(|index| Some((Place::Device(index), snapshot.devices.get(index)?.free)));
         let budgets = headroom.map(|headroom| (Place::Host, headroom)).into_iter().chain(free);
         let Some((place, budget)) = budgets.min_by_key(|(_, budget)| *budget) else { return Ok(most) };
         let fits = |window: Tokens| self.cost(request, window) <= budget;

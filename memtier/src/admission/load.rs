@@ -68,7 +68,7 @@ impl Admission {
 }
 
 fn fed(device: usize, snapshot: &Snapshot) -> Result<DeviceReading, LoadRefusal> {
-    snapshot.devices.get(device).copied().flatten().ok_or(LoadRefusal::UnknownDevice(device))
+    snapshot.devices.get(device).ok_or(LoadRefusal::UnknownDevice(device))
 }
 
 fn fits(model: &ModelLoad, device: usize, available: Bytes, reserved: bool) -> Result<(), LoadRefusal> {

@@ -9,8 +9,8 @@ use crate::{
     Bytes, Tokens,
     plan::KvDtype,
     pressure::{
-        CgroupReading, Degradation, DeviceReading, HostReading, Ladder, Level, Percent, Psi, ServeLimits, Snapshot,
-        Thresholds, derive_level,
+        CgroupReading, Degradation, DeviceReading, Devices, HostReading, Ladder, Level, Percent, Psi, ServeLimits,
+        Snapshot, Thresholds, derive_level,
     },
 };
 
@@ -39,9 +39,9 @@ fn at(level: Level) -> Degradation {
     Ladder::default().limits(level, &CONFIG)
 }
 
-fn device(free: Bytes) -> [Option<DeviceReading>; 16] {
-    let mut devices = [None; 16];
-    devices[3] = Some(DeviceReading { free, budget: Bytes::gib(16), used: Bytes::ZERO });
+fn device(free: Bytes) -> Devices {
+    let mut devices = Devices::default();
+    devices.feed(3, DeviceReading { free, budget: Bytes::gib(16), used: Bytes::ZERO }).unwrap();
     devices
 }
 
@@ -163,8 +163,8 @@ fn models_are_checked_by_device_by_share_and_by_the_burst_of_loading() {
     let errors = admission.model_split(&shares, &free(Bytes::gib(2))).unwrap_err();
     assert_eq!(errors.len(), 4, "three were never fed, and one is too small");
     let mut all = free(Bytes::gib(3));
-    let fed = all.devices[3];
-    all.devices[..4].fill(fed);
+    let fed = all.devices.get(3).unwrap();
+    (0..4).for_each(|index| all.devices.feed(index, fed).unwrap());
     assert_eq!(admission.model_split(&shares, &all), Ok(()));
 
     // 2.4 GiB for the burst.
@@ -280,7 +280,8 @@ fn pair() -> impl Strategy<Value = (Snapshot, Snapshot)> {
                 ..CgroupReading::default()
             });
             let (host, psi, devices) = (Some(host), stalled(full), device(lower(free, less)));
-            let level = derive_level(host.as_ref(), psi.as_ref(), cgroup.as_ref(), devices.iter().flatten(), &t);
+            let level =
+                derive_level(host.as_ref(), psi.as_ref(), cgroup.as_ref(), devices.iter().map(|(_, fed)| fed), &t);
             Snapshot { level, host, psi, cgroup, devices, ..Snapshot::default() }
         };
         (snapshot(false), snapshot(true))
@@ -325,7 +326,7 @@ proptest! {
             prop_assert!(window <= limits.limits.prefill_window);
             let budget = snapshot.host_headroom(&Thresholds::default()).unwrap();
             if let Residence::Host { device } = request.residence {
-                let budget = device.map_or(budget, |index| budget.min(snapshot.devices[index].unwrap().free));
+                let budget = device.map_or(budget, |index| budget.min(snapshot.devices.get(index).unwrap().free));
                 let cost = |window: Tokens| cost().host_cost(window, request.kv_per_token);
                 prop_assert!(cost(window) <= budget);
                 let longer = window.plus(Tokens::new(1)).unwrap();

@@ -113,17 +113,17 @@ pub fn device_level(device: &DeviceReading, t: &Thresholds) -> Level {
 }
 
 /// The worst level of everything that was read.
-pub fn derive_level<'d>(
+pub fn derive_level(
     host: Option<&HostReading>,
     psi: Option<&Psi>,
     cgroup: Option<&CgroupReading>,
-    devices: impl IntoIterator<Item = &'d DeviceReading>,
+    devices: impl IntoIterator<Item = DeviceReading>,
     t: &Thresholds,
 ) -> Level {
     let host = host.map_or(Level::Ok, |host| host_level(host, t));
     let psi = psi.map_or(Level::Ok, |psi| psi_level(psi, t));
     let cgroup = cgroup.map_or(Level::Ok, |group| cgroup_level(group, t));
-    devices.into_iter().map(|device| device_level(device, t)).fold(host.max(psi).max(cgroup), Level::max)
+    devices.into_iter().map(|device| device_level(&device, t)).fold(host.max(psi).max(cgroup), Level::max)
 }
 
 /// Whether a machine stalls on memory so long that a new request only makes it worse.
@@ -218,10 +218,10 @@ mod tests {
         let t = Thresholds::default();
         let host = HostReading { total: Bytes::gib(40), available: Bytes::gib(30) };
         let device = |mib| DeviceReading { free: Bytes::mib(mib), budget: Bytes::gib(16), used: Bytes::ZERO };
-        assert_eq!(derive_level(Some(&host), None, None, &[], &t), Ok);
-        assert_eq!(derive_level(Some(&host), None, None, &[device(8000), device(2000)], &t), Watch);
-        assert_eq!(derive_level(Some(&host), None, None, &[device(8000), device(0)], &t), Critical);
-        assert_eq!(derive_level(None, None, None, &[], &t), Ok, "nothing read is no pressure");
+        assert_eq!(derive_level(Some(&host), None, None, [], &t), Ok);
+        assert_eq!(derive_level(Some(&host), None, None, [device(8000), device(2000)], &t), Watch);
+        assert_eq!(derive_level(Some(&host), None, None, [device(8000), device(0)], &t), Critical);
+        assert_eq!(derive_level(None, None, None, [], &t), Ok, "nothing read is no pressure");
     }
 
     proptest! {

@@ -39,11 +39,13 @@ mod watcher;
 pub use ladder::{BadRungs, Degradation, Ladder, Rungs, ServeLimits};
 pub use latch::{LimitLatch, StepLimits};
 pub use level::{Level, UnknownLevel, cgroup_level, derive_level, device_level, host_level, is_stalled, psi_level};
-pub use reading::{BadPercent, CgroupReading, DeviceReading, HostReading, Percent, Psi};
-pub use snapshot::{DEVICES, Snapshot};
+pub use reading::{
+    BadPercent, CgroupReading, DEVICES, DeviceReading, Devices, HostReading, NoSuchDevice, Percent, Psi,
+};
+pub use snapshot::Snapshot;
 pub use source::{Fault, NoHost, ProcFiles, Sample, Source, this_host};
 pub use thresholds::{BadThresholds, Thresholds};
-pub use watcher::{BadWatcher, INTERVAL, NoSuchDevice, Watcher};
+pub use watcher::{BadWatcher, INTERVAL, Watcher};
 
 /// What the seqlock is made of. The tests put loom's in its place.
 mod sync {

@@ -112,6 +112,51 @@ pub struct DeviceReading {
     pub used: Bytes,
 }
 
+/// How many devices a snapshot has room for: as many as one host is built with.
+pub const DEVICES: usize = 16;
+
+/// What was fed for each device.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub struct Devices {
+    /// One bit for each device that was fed: half the size of options, and a snapshot is copied often.
+    fed: u16,
+    /// Zero where nothing was fed.
+    readings: [DeviceReading; DEVICES],
+}
+
+/// A device number that a snapshot has no room for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+#[error("device {0}: a snapshot has room for devices 0 to 15")]
+pub struct NoSuchDevice(pub usize);
+
+impl Devices {
+    /// The reading of one device, if it was fed.
+    pub fn get(&self, device: usize) -> Option<DeviceReading> {
+        let reading = self.readings.get(device)?;
+        (self.fed & (1 << device) != 0).then_some(*reading)
+    }
+
+    /// Every device that was fed, with its number.
+    pub fn iter(&self) -> impl Iterator<Item = (usize, DeviceReading)> {
+        (0..DEVICES).filter_map(|device| Some((device, self.get(device)?)))
+    }
+
+    /// Feeds one device.
+    ///
+    /// # Errors
+    /// [`NoSuchDevice`] above 15.
+    pub fn feed(&mut self, device: usize, reading: DeviceReading) -> Result<(), NoSuchDevice> {
+        *self.readings.get_mut(device).ok_or(NoSuchDevice(device))? = reading;
+        self.fed |= 1 << device;
+        Ok(())
+    }
+
+    /// One bit for each device that was fed.
+    pub(super) fn fed(&self) -> u16 {
+        self.fed
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -4,14 +4,11 @@ use std::time::Duration;
 
 use super::{
     level::Level,
-    reading::{CgroupReading, DeviceReading, HostReading, Percent, Psi},
+    reading::{CgroupReading, DEVICES, DeviceReading, Devices, HostReading, Percent, Psi},
     seqlock::Words,
     thresholds::Thresholds,
 };
 use crate::units::Bytes;
-
-/// How many devices a snapshot has room for: as many as one host is built with.
-pub const DEVICES: usize = 16;
 
 /// Words before the devices.
 const HEAD: usize = 9;
@@ -45,7 +42,7 @@ pub struct Snapshot {
     /// The tightest cgroup from the own one up; `None` when none has a limit.
     pub cgroup: Option<CgroupReading>,
     /// What was fed for each device.
-    pub devices: [Option<DeviceReading>; DEVICES],
+    pub devices: Devices,
 }
 
 impl Snapshot {
@@ -70,8 +67,7 @@ impl Snapshot {
 
     /// The fed device with the least free memory, and its number. Devices without a budget are skipped.
     pub fn fullest_device(&self) -> Option<(usize, DeviceReading)> {
-        let fed = self.devices.iter().enumerate().filter_map(|(index, device)| Some((index, (*device)?)));
-        fed.filter(|(_, device)| !device.budget.is_zero()).min_by_key(|(_, device)| device.free)
+        self.devices.iter().filter(|(_, device)| !device.budget.is_zero()).min_by_key(|(_, device)| device.free)
     }
 
     /// As words, and how many of them are in use.
@@ -95,13 +91,11 @@ impl Snapshot {
             words[7] = group.max.map_or(0, Bytes::count);
         }
         words[8] = u64::try_from(self.at.as_millis()).unwrap_or(u64::MAX);
-        for (index, device) in self.devices.iter().enumerate() {
-            if let Some(DeviceReading { free, budget, used: ours }) = device {
-                flags |= 1 << (FED as usize + index);
-                let at = HEAD + EACH * index;
-                (words[at], words[at + 1], words[at + 2]) = (free.count(), budget.count(), ours.count());
-                used = at + EACH;
-            }
+        flags |= u64::from(self.devices.fed()) << FED;
+        for (index, DeviceReading { free, budget, used: ours }) in self.devices.iter() {
+            let at = HEAD + EACH * index;
+            (words[at], words[at + 1], words[at + 2]) = (free.count(), budget.count(), ours.count());
+            used = at + EACH;
         }
         words[0] = flags;
         (words, used)
@@ -114,13 +108,15 @@ impl Snapshot {
         let flags = words.at(0);
         let has = |bit: u64| flags & bit != 0;
         let stalls = words.at(1);
-        let mut devices = [None; DEVICES];
+        let mut devices = Devices::default();
         let mut fed = (flags >> FED) as u16;
         while fed != 0 {
             let index = fed.trailing_zeros() as usize;
             fed &= fed - 1;
             let at = HEAD + EACH * index;
-            devices[index] = Some(DeviceReading { free: bytes(at), budget: bytes(at + 1), used: bytes(at + 2) });
+            let reading = DeviceReading { free: bytes(at), budget: bytes(at + 1), used: bytes(at + 2) };
+            // A bit of sixteen: there is such a device.
+            let _ = devices.feed(index, reading);
         }
         Snapshot {
             level: level_of(flags),
@@ -178,7 +174,11 @@ mod tests {
         let (host, psi, cgroup) = (prop::option::of(host), prop::option::of(psi), prop::option::of(cgroup));
         (0usize..4, any::<u32>(), host, psi, cgroup, devices).prop_map(|(level, at, host, psi, cgroup, devices)| {
             let at = Duration::from_millis(u64::from(at));
-            let devices = devices.try_into().unwrap();
+            let mut all = Devices::default();
+            for (index, reading) in devices.into_iter().enumerate().filter_map(|(at, reading)| Some((at, reading?))) {
+                all.feed(index, reading).unwrap();
+            }
+            let devices = all;
             Snapshot { level: Level::ALL[level], seq: 1, at, host, psi, cgroup, devices }
         })
     }
@@ -219,12 +219,13 @@ mod tests {
 
     #[test]
     fn the_fullest_device_is_the_one_with_least_free() {
-        let device = |free, budget| {
-            Some(DeviceReading { free: Bytes::new(free), budget: Bytes::new(budget), used: Bytes::ZERO })
-        };
+        let device =
+            |free, budget| DeviceReading { free: Bytes::new(free), budget: Bytes::new(budget), used: Bytes::ZERO };
         let mut snapshot = Snapshot::default();
         assert_eq!(snapshot.fullest_device(), None);
-        (snapshot.devices[2], snapshot.devices[5], snapshot.devices[9]) = (device(7, 10), device(5, 100), device(0, 0));
+        for (index, reading) in [(2, device(7, 10)), (5, device(5, 100)), (9, device(0, 0))] {
+            snapshot.devices.feed(index, reading).unwrap();
+        }
         assert_eq!(snapshot.fullest_device().map(|(index, _)| index), Some(5));
     }
 }

@@ -12,9 +12,9 @@ use std::{
 
 use super::{
     level::{Level, derive_level},
-    reading::DeviceReading,
+    reading::{DeviceReading, Devices, NoSuchDevice},
     seqlock::SeqLock,
-    snapshot::{DEVICES, Snapshot, WORDS, level_of},
+    snapshot::{Snapshot, WORDS, level_of},
     source::{Fault, Sample, Source, this_host},
     thresholds::{BadThresholds, Thresholds},
 };
@@ -34,11 +34,6 @@ pub enum BadWatcher {
     #[error("an interval of {0:?}: from 10 ms to 60 s are possible")]
     Interval(Duration),
 }
-
-/// A device number that a snapshot has no room for.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
-#[error("device {0}: a snapshot has room for devices 0 to 15")]
-pub struct NoSuchDevice(pub usize);
 
 /// Reads host memory, stalls and cgroups on a thread of its own, takes what devices are fed, and publishes both as a
 /// [`Snapshot`] that any thread copies in a few nanoseconds.
@@ -84,7 +79,7 @@ struct Shared {
 #[derive(Default)]
 struct Known {
     sample: Sample,
-    devices: [Option<DeviceReading>; DEVICES],
+    devices: Devices,
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -138,7 +133,7 @@ impl Watcher {
         *lock(&self.shared.stopping) = false;
         self.poll_now();
         let shared = self.shared.clone();
-        *thread = Some(thread::Builder::new().name("memtier-pressure".into()).spawn(move || shared.run())?);
+        *thread = Some(thread::Builder::new().name("memtier-watch".into()).spawn(move || shared.run())?);
         Ok(())
     }
 
@@ -169,7 +164,7 @@ impl Watcher {
     /// [`NoSuchDevice`] above 15.
     pub fn feed(&self, device: usize, reading: DeviceReading) -> Result<(), NoSuchDevice> {
         let mut known = lock(&self.shared.known);
-        *known.devices.get_mut(device).ok_or(NoSuchDevice(device))? = Some(reading);
+        known.devices.feed(device, reading)?;
         self.shared.publish(&known);
         Ok(())
     }
@@ -248,7 +243,7 @@ impl Shared {
     /// The caller holds the writers' lock: `known` is behind it.
     fn publish(&self, known: &Known) {
         let Sample { host, psi, cgroup, .. } = known.sample;
-        let devices = known.devices.iter().flatten();
+        let devices = known.devices.iter().map(|(_, reading)| reading);
         let level = derive_level(host.as_ref(), psi.as_ref(), cgroup.as_ref(), devices, &self.thresholds);
         let snapshot = Snapshot { level, seq: 0, at: self.made.elapsed(), host, psi, cgroup, devices: known.devices };
         let (words, used) = snapshot.encode();
