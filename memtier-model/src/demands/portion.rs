@@ -6,7 +6,7 @@ use memtier::plan::{Config, Demand, Tier};
 use memtier::{Bytes, Overflow};
 
 use super::{HOST, LayerBytes, Pricing, caches, scratch, slabs};
-use crate::layout::LayerMemory;
+use crate::layout::{LayerCache, LayerMemory};
 
 /// A device's part of a model.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -177,12 +177,14 @@ impl Pricing<'_> {
         let tokens = Self::tokens_in_flight(config)?;
         let pass = scratch::Pass { tokens, hidden: self.layout.hidden_size, parts: portion.parts };
         let mut mark = Bytes::ZERO;
-        let mut last = None;
+        let mut seen: Vec<LayerMemory> = Vec::new();
         for layer in layers.iter().chain(drafts) {
-            // Layers come in runs of the same shape.
-            if last != Some(layer) {
-                mark = mark.max(pass.layer(layer, &self.layout.experts)?);
-                last = Some(layer);
+            // Windows differ and scratch does not; of each shape one is enough, and a model has few.
+            let cache = layer.cache.map(|cache| LayerCache { window: None, ..cache });
+            let shape = LayerMemory { cache, ..*layer };
+            if !seen.contains(&shape) {
+                mark = mark.max(pass.layer(&shape, &self.layout.experts)?);
+                seen.push(shape);
             }
         }
         demands.push(Demand::bytes(names.scratch, Tier::ForwardScratch, space, mark));

@@ -159,3 +159,63 @@ fn state_slabs_are_charged_for_every_sequence_and_the_batch_is_the_lever() {
     assert!(lever.fits);
     assert_eq!(lever.to, Value::Count((9683 - 3900 - 1602 - 989 - 272) / 77));
 }
+
+#[test]
+fn experts_and_their_scales_leave_the_cache_its_need() {
+    // Qwen3-Coder-30B-A3B in four bits, batch 8 x 4096: 48 layers of 4 KV heads of 128. Weights 15,467.4 MiB, scale
+    // factors 1,800.5, workspaces 507.1, and 676 gone to the GEMM warm-up.
+    let layers = [KvLayer::heads(4, 128, KvDtype::Fp8); 48];
+    let group =
+        KvGroup { layers: &layers, block_tokens: Tokens::new(16), window: None, prefill_chunk: Tokens::new(512) };
+    let demands = [
+        weights(tenths(154_674)),
+        Demand::bytes("scale factors", Tier::ModelResident, GPU, tenths(18_005)),
+        Demand::bytes("workspaces", Tier::EnginePersistent, GPU, tenths(5071)),
+        group.demand("KV", GPU, 8, Tokens::new(4096)).expect("in range"),
+    ];
+    let plan = fits(Limits { held: mib(676), ..card(mib(32_607)) }, &demands);
+    assert_eq!((blocks(&plan, "KV"), granted(&plan, "KV")), (2048, mib(1536)));
+    // 32,607 - 1679.6 - 3900 - 676 - 507.1 - 15,467.4 - 1800.5 - 1536.
+    assert_eq!(plan.left().count() / (1 << 20), 7040);
+}
+
+#[test]
+fn a_vision_tower_is_charged_and_is_a_lever() {
+    // Gemma 3 4B, batch 4 x 4096: weights 2,367.6 MiB, weight caches 263 + 29.2 + 5,185, workspaces 452.4, a tower of
+    // 1,610 that may never see an image, 676 gone to the warm-up.
+    let price = |config: &Config| {
+        let mut demands = vec![
+            weights(tenths(23_676)),
+            Demand::bytes("weight caches", Tier::ModelResident, GPU, tenths(2630 + 292 + 51_850)),
+            Demand::bytes("workspaces", Tier::EnginePersistent, GPU, tenths(4524)),
+        ];
+        if config.vision {
+            demands.push(Demand::bytes("vision tower", Tier::ModelResident, GPU, mib(1610)));
+        }
+        // 34 layers of 4 heads of 256, every sixth without a window.
+        for (count, window) in [(5, None), (29, Some(Tokens::new(1024)))] {
+            let layers = vec![KvLayer::heads(4, 256, config.kv_dtype); count];
+            let group =
+                KvGroup { layers: &layers, block_tokens: Tokens::new(16), window, prefill_chunk: Tokens::new(512) };
+            demands.push(group.demand("KV", GPU, config.max_batch, config.max_seq_len)?);
+        }
+        Ok(demands)
+    };
+    let config = Config { max_batch: 4, vision: true, ..Config::default() };
+    let with = price(&config).expect("in range");
+    let limits = Limits { held: mib(676), ..card(mib(32_607)) };
+    let plan = fits(limits, &with);
+    assert_eq!(granted(&plan, "vision tower"), mib(1610));
+    // Four sequences of 256 blocks in the layers that see everything, of 97 in those with a window.
+    assert_eq!(plan.tier_total(Tier::Pooled), Bytes::new(2 * 2 * 1024 * 16 * (5 * 1024 + 29 * 4 * 97)));
+    // One MiB less than it takes: the tower is what an operator gives up first.
+    let short = Limits { budget: plan.total().beyond(mib(1)), ..limits };
+    let mut at_floor = short;
+    at_floor.budget =
+        at_floor.budget.beyond(plan.line("KV").map_or(Bytes::ZERO, |line| line.granted.beyond(line.asked)));
+    let failure = plan_memory(&PlanInput { reprice: Some(&price), ..PlanInput::new(at_floor, config, &with) })
+        .expect_err("one MiB short of the floor");
+    let lever = failure.levers().iter().find(|lever| lever.knob == Knob::Vision).expect("the tower");
+    assert!(lever.fits);
+    assert_eq!(lever.frees, mib(1610));
+}
