@@ -14,7 +14,7 @@
 //! assert_eq!(Bytes::mib(2).count(), 2 << 20);
 //! ```
 
-use std::{convert::Infallible, fmt, ops};
+use std::{fmt, ops};
 
 /// A size formula left the range of `u64`, or more was taken from a count than it held.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
@@ -32,7 +32,7 @@ pub struct Overflow;
 )]
 pub trait Operand<Unit> {
     #[doc(hidden)]
-    fn never(&self) -> Infallible;
+    fn applied(self, to: Unit) -> Unit;
 }
 
 macro_rules! operators {
@@ -42,7 +42,7 @@ macro_rules! operators {
             type Output = Self;
 
             fn $method(self, other: T) -> Self {
-                match other.never() {}
+                other.applied(self)
             }
         }
     )* };

@@ -1,6 +1,6 @@
 //! Published prefixes: blocks that other requests may start with.
 
-use std::{convert::Infallible, fmt, sync::Arc};
+use std::{fmt, sync::Arc};
 
 use super::{BlockRef, Shareable, Ticket, core::Core, kind::PoolKind};
 use crate::units::{Blocks, Tokens};
@@ -42,9 +42,9 @@ impl<'t, K: PoolKind> Written<'t, K> {
     note = "`ticket.written(&settled)?.publish()`, where `settled` is a fence that was waited for: `step.finish()?.wait()?` of \
             the step that wrote them, or of a later one on its stream"
 )]
-pub trait InMemory {
+pub trait InMemory<K> {
     #[doc(hidden)]
-    fn proof(&self) -> Infallible;
+    fn published(&self) -> Prefix<K>;
 }
 
 impl<K: PoolKind> Ticket<K> {
@@ -52,9 +52,9 @@ impl<K: PoolKind> Ticket<K> {
     #[doc(hidden)]
     pub fn publish(&self) -> Prefix<K>
     where
-        Self: InMemory,
+        Self: InMemory<K>,
     {
-        match self.proof() {}
+        self.published()
     }
 }
 
