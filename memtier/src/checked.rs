@@ -95,6 +95,29 @@ pub const fn constant(holds: bool, message: &str) {
     }
 }
 
+/// Whether an array of a constant shape has a size, at so many bytes an element or block.
+#[doc(hidden)]
+pub const fn has_size(shape: &[usize], bytes: usize) -> bool {
+    let (mut size, mut index) = (bytes as u64, 0);
+    while index < shape.len() {
+        size = match size.checked_mul(shape[index] as u64) {
+            Some(size) => size,
+            None => return false,
+        };
+        index += 1;
+    }
+    true
+}
+
+/// Whether the rows of a constant shape are whole blocks of `per` elements.
+#[doc(hidden)]
+pub const fn has_whole_rows(shape: &[usize], per: usize) -> bool {
+    match shape.last() {
+        Some(columns) => columns.is_multiple_of(per),
+        None => true,
+    }
+}
+
 /// What the operators of a shape work on.
 #[diagnostic::on_unimplemented(
     message = "a shape cannot calculate with `{Self}`",
@@ -216,6 +239,13 @@ mod tests {
         assert_eq!((math.next_multiple_of(65usize, 64), math.next_power_of_two(65usize)), (128, 128));
         assert_eq!(math.mul(1.5f32, 2.0), 3.0);
         assert_eq!(math.done(), Ok(()));
+    }
+
+    #[test]
+    fn constant_shapes_are_looked_at_as_a_whole() {
+        assert!(has_size(&[usize::MAX / 4], 4) && !has_size(&[usize::MAX / 4, 2], 4));
+        assert!(has_whole_rows(&[3, 512], 256) && !has_whole_rows(&[3, 500], 256));
+        assert!(has_size(&[], 4) && has_whole_rows(&[], 256));
     }
 
     #[test]

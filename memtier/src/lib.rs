@@ -92,7 +92,7 @@ pub mod __private {
 
     pub use crate::{
         bundle::{Bundle, Lines, LoadViewOf, PartOf, ViewOf},
-        checked::{Math, constant},
+        checked::{Math, constant, has_size, has_whole_rows},
         element::{Element, Formatted, Plain},
         layout::{Base, FieldInfo, SizeError, Slot, Walk},
         line::{CarveError, Carver, Check, Declarer, Line},

@@ -141,6 +141,7 @@ impl Laying<'_> {
         let (attrs, name) = (&self.field.attrs, self.field.name());
         let shape = attrs.shape.iter().flatten().enumerate();
         let shape: Vec<_> = shape.map(|(index, dim)| self.size(dim, &index.to_string())).collect();
+        self.constant_shape(ty, &shape);
         let format = attrs.format.as_ref().map(|format| self.rewrite(format, false));
         let align = attrs.align.as_ref().map(|align| self.align(align));
         let (open, close) = self.math(&shape.iter().chain(&format).chain(&align).collect::<Vec<_>>());
@@ -162,6 +163,31 @@ impl Laying<'_> {
             #close
             #slot
         }}
+    }
+
+    /// A shape that is constant as a whole is checked as a whole.
+    fn constant_shape(&self, ty: &Type, shape: &[Rewritten]) {
+        let elements: Option<&[Expr]> = self.field.attrs.shape.as_deref();
+        let Some(span) = elements.and_then(<[Expr]>::first).map(Spanned::span) else { return };
+        if !shape.iter().all(|dim| dim.constant) {
+            return;
+        }
+        let (krate, private, name) = (bounds::at(&self.model.head.krate, span), self.private, self.field.name());
+        // Of other elements only the number is looked at: they are judged where they stand.
+        let (bytes, per) = match bounds::is_element(ty) {
+            true => (
+                quote!(#private::core::mem::size_of::<<#ty as #private::Element>::Repr>()),
+                quote!(<#ty as #private::Element>::PER),
+            ),
+            false => (quote!(1), quote!(1)),
+        };
+        let size = format!("the size of `{name}` leaves the range of 64 bits");
+        let rows = format!("the rows of `{name}` do not hold whole blocks");
+        let assertions = quote_spanned! {span=>
+            const _: () = #krate::__private::constant(#krate::__private::has_size(&[#(#shape),*], #bytes), #size);
+            const _: () = #krate::__private::constant(#krate::__private::has_whole_rows(&[#(#shape),*], #per), #rows);
+        };
+        self.constants.borrow_mut().extend(assertions);
     }
 
     fn nested(&self, ty: &Type) -> TokenStream {
