@@ -1,12 +1,18 @@
 // Paged decode attention: one query a sequence, keys and values in pages. One block handles one sequence, one key/value
-// head with up to GROUP of its query heads, and one share of the tokens. Blocks of a sequence's shares leave partial
-// results; the last one to arrive merges them in the order of the shares, so the result does not depend on timing.
+// head with up to 16 of its query heads, and one share of the tokens. Blocks of a sequence's shares leave partial results;
+// the last one to arrive merges them in the order of the shares, so the result does not depend on timing.
 //
 // The shares are made on the device from the real lengths: the grid is fixed, and a graph may replay it for any lengths.
+//
+// Inside of a block every warp works for itself: it takes every WARPS-th tile of tokens, copies keys and values into its
+// own ring of three buffers two copies ahead, multiplies on the tensor cores (the query heads are the 16 rows), and keeps
+// its own softmax state and sums. There is no barrier until the warps are merged at the end.
 #include "common.cuh"
+#include "mma.cuh"
 
-#define THREADS 128
-#define TILE 64
+#define HEADS 16 // query heads of a block: the rows of a matrix instruction
+#define RING 3   // buffers of a warp
+#define MOST_SHARES 128
 
 struct DecodeArgs {
     bf16 *out;           // [batch][heads][DIM]
@@ -22,225 +28,311 @@ struct DecodeArgs {
     float scale_log2, softcap;
 };
 
-// The part of a row's address that stays the same for all tokens of a page.
-__device__ __forceinline__ const bf16 *page_of(const DecodeArgs &a, const u32 *ids, u32 token, u32 part, int dim) {
-    u32 id = ids[token / a.block_tokens];
-    if (id == HOLE) return nullptr;
-    return a.slab + id * a.block_stride + a.layer_base +
-           ((u64)part * a.block_tokens + token % a.block_tokens) * dim;
+template <int DIM> struct Shape {
+    static constexpr int TOKENS = DIM == 64 ? 32 : 16; // tokens of a warp's tile: 4 or 8 KiB of keys
+    static constexpr int PAGES = TOKENS / 16;          // pages that it can lie in: a page has a multiple of 16 tokens
+    static constexpr int WARPS = DIM == 256 ? 2 : 4;
+    static constexpr int ROW = DIM * 2;                // bytes of a row
+    static constexpr int BUFFER = TOKENS * ROW;
+    static constexpr int CHUNKS = DIM / 8;             // 16-byte chunks of a row
+    static constexpr int AT_ONCE = 32 / CHUNKS;        // rows that a warp copies at once
+    static constexpr int SHARED = WARPS * RING * BUFFER;
+    static_assert(SHARED >= WARPS * HEADS * DIM * 4, "the merge of the warps fits into their rings");
+    static_assert(SHARED >= HEADS * MOST_SHARES * 4, "and so do the factors of the shares");
+};
+
+// Where a tile's tokens are: for each 16 of them the row of the first one in the keys of its page, or null for a hole.
+template <int DIM> struct Place {
+    const bf16 *keys[Shape<DIM>::PAGES];
+};
+
+template <int DIM>
+__device__ __forceinline__ Place<DIM> place_of(const DecodeArgs &a, const u32 *ids, u32 tile, u32 end, u32 kv_head) {
+    Place<DIM> place;
+#pragma unroll
+    for (int i = 0; i < Shape<DIM>::PAGES; i++) {
+        u32 token = tile * Shape<DIM>::TOKENS + i * 16;
+        u32 id = token < end ? ids[token / a.block_tokens] : HOLE;
+        place.keys[i] = id == HOLE ? nullptr
+                                   : a.slab + id * a.block_stride + a.layer_base +
+                                         ((u64)kv_head * a.block_tokens + token % a.block_tokens) * DIM;
+    }
+    return place;
 }
 
-template <int DIM, int GROUP>
-__device__ __forceinline__ void decode(const DecodeArgs a) {
-    constexpr int PIECES = DIM / 8;          // 16-byte pieces of a row
-    constexpr int LANES = 8;                 // lanes that share a key row
-    constexpr int EACH = PIECES / LANES;     // pieces of a key row a lane
-    constexpr int AT_ONCE = THREADS / LANES; // key rows of one round
-    constexpr int WAYS = THREADS / PIECES;   // value rows of one round
-    extern __shared__ float shared[];
-    float *query = shared;                       // [GROUP][DIM], scaled
-    float *score = query + GROUP * DIM;          // [GROUP][TILE]
-    float *state = score + GROUP * TILE;         // [3][GROUP]: maximum, weight, rescaling
-    float *sums = state + 3 * GROUP;             // [THREADS][8], for the last reduction, one head at a time
+// Starts the copy of a tile's keys, or of its values `offset` elements behind them. What is no token becomes zeros.
+template <int DIM>
+__device__ __forceinline__ void copy_tile(u32 buffer, const Place<DIM> &place, const bf16 *anywhere, u64 offset, u32 tile,
+                                          u32 start, u32 end, u32 lane) {
+    using S = Shape<DIM>;
+    u32 chunk = lane % S::CHUNKS;
+#pragma unroll
+    for (int i = 0; i < S::TOKENS / S::AT_ONCE; i++) {
+        u32 row = i * S::AT_ONCE + lane / S::CHUNKS, token = tile * S::TOKENS + row;
+        const bf16 *keys = place.keys[S::PAGES == 1 ? 0 : i * S::AT_ONCE / 16];
+        bool there = keys && token >= start && token < end;
+        const bf16 *from = there ? keys + offset + (row % 16) * DIM + chunk * 8 : anywhere;
+        copy16_async(buffer + row * S::ROW + ((chunk ^ (row & 7)) << 4), from, there ? 16 : 0);
+    }
+}
+
+template <int DIM> __device__ __forceinline__ void decode(const DecodeArgs a) {
+    using S = Shape<DIM>;
+    constexpr int TOKENS = S::TOKENS, WARPS = S::WARPS, THREADS = WARPS * 32;
+    extern __shared__ __align__(128) u8 shared[];
+    __shared__ float states[WARPS][2][HEADS]; // maximum and weight of every warp and head
     __shared__ bool last;
 
     u32 shares = gridDim.x, share = blockIdx.x;
-    u32 groups = (a.group + GROUP - 1) / GROUP;
-    u32 kv_head = blockIdx.y / groups, first = blockIdx.y % groups * GROUP;
+    u32 groups = (a.group + HEADS - 1) / HEADS;
+    u32 kv_head = blockIdx.y / groups, first = blockIdx.y % groups * HEADS;
     u32 sequence = blockIdx.z;
-    u32 here = min((u32)GROUP, a.group - first); // query heads of this block
+    u32 here = min((u32)HEADS, a.group - first); // query heads of this block
     u32 heads = a.kv_heads * a.group;
-    u32 head = kv_head * a.group + first;
-    u32 t = threadIdx.x;
+    u64 cell = (u64)sequence * heads + kv_head * a.group + first; // its first output row
+    u32 t = threadIdx.x, lane = t % 32, warp = t / 32;
+    u32 g = lane / 4, c = lane % 4; // row and column of the matrix instructions' fragments
 
     u32 row = a.rows[sequence];
-    u32 length = row < a.table_rows ? min(a.lengths[sequence], a.table_columns * a.block_tokens) : 0;
-    u32 start = a.window && length > a.window ? length - a.window : 0;
-    // Whole tiles a share, the first ones from `start` on.
-    u32 tiles = (length - start + TILE - 1) / TILE;
-    u32 each = (tiles + shares - 1) / shares * TILE;
-    u32 from = min(start + share * each, length), to = min(from + each, length);
+    u32 end = row < a.table_rows ? min(a.lengths[sequence], a.table_columns * a.block_tokens) : 0;
+    u32 start = a.window && end > a.window ? end - a.window : 0;
     const u32 *ids = a.ids + (u64)(row < a.table_rows ? row : 0) * a.table_columns;
+    // The same number of whole tiles a share and warp, the first ones from `start` on.
+    u32 first_tile = start / TOKENS, end_tile = (end + TOKENS - 1) / TOKENS;
+    u32 each = ((end_tile - first_tile + shares - 1) / shares + WARPS - 1) / WARPS * WARPS;
+    u32 from_tile = first_tile + share * each + warp, to_tile = min(first_tile + (share + 1) * each, end_tile);
 
-    for (u32 i = t; i < GROUP * DIM; i += THREADS) {
-        u32 g = i / DIM;
-        query[i] = g < here ? to_f32(a.q[((u64)sequence * heads + head + g) * DIM + i % DIM]) : 0.0f;
+    u32 ring = shared_address(shared) + warp * RING * S::BUFFER;
+    u64 values = (u64)a.kv_heads * a.block_tokens * DIM; // from a key to its value
+    u32 tile = from_tile, slot = 0;
+    Place<DIM> place = place_of<DIM>(a, ids, tile, tile < to_tile ? end : 0, kv_head);
+    Place<DIM> next = place_of<DIM>(a, ids, tile + WARPS, tile + WARPS < to_tile ? end : 0, kv_head);
+    if (tile < to_tile) {
+        copy_tile<DIM>(ring, place, a.slab, 0, tile, start, end, lane);
+        commit_copies();
+        copy_tile<DIM>(ring + S::BUFFER, place, a.slab, values, tile, start, end, lane);
+        commit_copies();
     }
-    if (t < GROUP) {
-        state[t] = NEGATIVE_INFINITY;
-        state[GROUP + t] = 0.0f;
+
+    // The queries of all heads, as left operands.
+    u32 query[DIM / 16][4];
+#pragma unroll
+    for (int k = 0; k < DIM / 16; k++)
+#pragma unroll
+        for (int i = 0; i < 4; i++) {
+            u32 head = g + i % 2 * 8, d = k * 16 + i / 2 * 8 + c * 2;
+            query[k][i] = head < here ? *reinterpret_cast<const u32 *>(a.q + (cell + head) * DIM + d) : 0;
+        }
+
+    float sums[DIM / 8][4];
+#pragma unroll
+    for (int d = 0; d < DIM / 8; d++)
+#pragma unroll
+        for (int i = 0; i < 4; i++) sums[d][i] = 0.0f;
+    // Of rows g and g + 8; a weight is this lane's part of it.
+    float most[2] = {NEGATIVE_INFINITY, NEGATIVE_INFINITY}, weight[2] = {0.0f, 0.0f};
+
+    for (; tile < to_tile; tile += WARPS) {
+        // Keys. One younger copy may still be on its way; the buffer after the next one is free.
+        wait_copies<1>();
+        __syncwarp();
+        u32 buffer = ring + slot * S::BUFFER;
+        u32 free_slot = slot == 0 ? 2 : slot - 1;
+        bool more = tile + WARPS < to_tile;
+        Place<DIM> after = next;
+        if (more) {
+            copy_tile<DIM>(ring + free_slot * S::BUFFER, next, a.slab, 0, tile + WARPS, start, end, lane);
+            u32 beyond = tile + 2 * WARPS;
+            next = place_of<DIM>(a, ids, beyond, beyond < to_tile ? end : 0, kv_head);
+        }
+        commit_copies();
+        float score[TOKENS / 8][4];
+#pragma unroll
+        for (int n = 0; n < TOKENS / 8; n++) {
+#pragma unroll
+            for (int i = 0; i < 4; i++) score[n][i] = 0.0f;
+            u32 key_row = n * 8 + lane % 8;
+#pragma unroll
+            for (int k = 0; k < DIM / 32; k++) {
+                u32 key[4];
+                load_matrices(key, buffer + key_row * S::ROW + (((k * 4 + lane / 8) ^ (key_row & 7)) << 4));
+                multiply(score[n], query[2 * k], key[0], key[1]);
+                multiply(score[n], query[2 * k + 1], key[2], key[3]);
+            }
+        }
+
+        // Softmax over the tile.
+        float now[2] = {most[0], most[1]};
+#pragma unroll
+        for (int n = 0; n < TOKENS / 8; n++)
+#pragma unroll
+            for (int i = 0; i < 4; i++) {
+                u32 token = tile * TOKENS + n * 8 + c * 2 + i % 2;
+                bool there = place.keys[n * 8 / 16] && token >= start && token < end;
+                float s = score[n][i] * a.scale_log2;
+                // The cap is on the natural score; `softcap` and `scale_log2` are both in units of log2(e).
+                if (a.softcap > 0.0f) s = a.softcap * tanh_exp(s / a.softcap);
+                score[n][i] = there ? s : NEGATIVE_INFINITY;
+                now[i / 2] = fmaxf(now[i / 2], score[n][i]);
+            }
+        float rescale[2];
+#pragma unroll
+        for (int r = 0; r < 2; r++) {
+            now[r] = fmaxf(now[r], __shfl_xor_sync(FULL, now[r], 1));
+            now[r] = fmaxf(now[r], __shfl_xor_sync(FULL, now[r], 2));
+            rescale[r] = now[r] == most[r] ? 1.0f : exp2_fast(most[r] - now[r]);
+            most[r] = now[r];
+            weight[r] *= rescale[r];
+            if (now[r] == NEGATIVE_INFINITY) now[r] = 0.0f; // no token yet: everything below is 2^-inf
+        }
+#pragma unroll
+        for (int n = 0; n < TOKENS / 8; n++)
+#pragma unroll
+            for (int i = 0; i < 4; i++) {
+                score[n][i] = exp2_fast(score[n][i] - now[i / 2]);
+                weight[i / 2] += score[n][i];
+            }
+        if (__any_sync(FULL, rescale[0] != 1.0f || rescale[1] != 1.0f)) {
+#pragma unroll
+            for (int d = 0; d < DIM / 8; d++)
+#pragma unroll
+                for (int i = 0; i < 4; i++) sums[d][i] *= rescale[i / 2];
+        }
+
+        // Values.
+        slot = slot == 2 ? 0 : slot + 1;
+        wait_copies<1>();
+        __syncwarp();
+        buffer = ring + slot * S::BUFFER;
+        free_slot = slot == 0 ? 2 : slot - 1;
+        if (more) copy_tile<DIM>(ring + free_slot * S::BUFFER, after, a.slab, values, tile + WARPS, start, end, lane);
+        commit_copies();
+#pragma unroll
+        for (int k = 0; k < TOKENS / 16; k++) {
+            u32 p[4] = {to_bf16x2(score[2 * k][0], score[2 * k][1]), to_bf16x2(score[2 * k][2], score[2 * k][3]),
+                        to_bf16x2(score[2 * k + 1][0], score[2 * k + 1][1]),
+                        to_bf16x2(score[2 * k + 1][2], score[2 * k + 1][3])};
+            u32 value_row = k * 16 + lane % 16;
+#pragma unroll
+            for (int d = 0; d < DIM / 16; d++) {
+                u32 value[4];
+                u32 chunk = d * 2 + lane / 16;
+                load_matrices_transposed(value, buffer + value_row * S::ROW + ((chunk ^ (value_row & 7)) << 4));
+                multiply(sums[2 * d], p, value[0], value[1]);
+                multiply(sums[2 * d + 1], p, value[2], value[3]);
+            }
+        }
+        slot = slot == 2 ? 0 : slot + 1;
+        place = after;
     }
-    float acc[GROUP][8];
+
+    // The warps of this block, in order.
+    wait_copies<0>();
 #pragma unroll
-    for (int g = 0; g < GROUP; g++)
-#pragma unroll
-        for (int i = 0; i < 8; i++) acc[g][i] = 0.0f;
+    for (int r = 0; r < 2; r++) {
+        weight[r] += __shfl_xor_sync(FULL, weight[r], 1);
+        weight[r] += __shfl_xor_sync(FULL, weight[r], 2);
+        if (c == 0) {
+            states[warp][0][g + r * 8] = most[r];
+            states[warp][1][g + r * 8] = weight[r];
+        }
+    }
     __syncthreads();
-
-    for (u32 base = from; base < to; base += TILE) {
-        // Scores: eight lanes a token.
+    float *merged = reinterpret_cast<float *>(shared); // [WARPS][HEADS][DIM]
 #pragma unroll
-        for (int round = 0; round < TILE / AT_ONCE; round++) {
-            u32 slot = round * AT_ONCE + t / LANES, token = base + slot;
-            const bf16 *key = token < to ? page_of(a, ids, token, kv_head, DIM) : nullptr;
-            float dot[GROUP];
+    for (int r = 0; r < 2; r++) {
+        u32 head = g + r * 8;
+        float top = NEGATIVE_INFINITY;
 #pragma unroll
-            for (int g = 0; g < GROUP; g++) dot[g] = 0.0f;
-            if (key) {
+        for (int w = 0; w < WARPS; w++) top = fmaxf(top, states[w][0][head]);
+        float factor = most[r] == NEGATIVE_INFINITY ? 0.0f : exp2_fast(most[r] - top);
 #pragma unroll
-                for (int e = 0; e < EACH; e++) {
-                    int piece = e * LANES + t % LANES;
-                    Eight k = unpack(load16(key + piece * 8));
-#pragma unroll
-                    for (int g = 0; g < GROUP; g++) {
-                        const float4 *q4 = reinterpret_cast<const float4 *>(query + g * DIM + piece * 8);
-                        float4 x = q4[0], y = q4[1];
-                        dot[g] += x.x * k.x[0] + x.y * k.x[1] + x.z * k.x[2] + x.w * k.x[3] + y.x * k.x[4] +
-                                  y.y * k.x[5] + y.z * k.x[6] + y.w * k.x[7];
-                    }
-                }
-            }
-#pragma unroll
-            for (int g = 0; g < GROUP; g++) {
-#pragma unroll
-                for (int offset = LANES / 2; offset > 0; offset >>= 1) dot[g] += __shfl_xor_sync(FULL, dot[g], offset);
-            }
-            if (t % LANES == 0) {
-#pragma unroll
-                for (int g = 0; g < GROUP; g++) {
-                    float s = dot[g] * a.scale_log2;
-                    // The cap is on the natural score; `softcap` and `scale_log2` are both in units of log2(e).
-                    if (a.softcap > 0.0f) s = a.softcap * tanh_exp(s / a.softcap);
-                    score[g * TILE + slot] = key ? s : NEGATIVE_INFINITY;
-                }
-            }
+        for (int d = 0; d < DIM / 8; d++) {
+            float2 pair = make_float2(sums[d][2 * r] * factor, sums[d][2 * r + 1] * factor);
+            *reinterpret_cast<float2 *>(merged + (warp * HEADS + head) * DIM + d * 8 + c * 2) = pair;
         }
-        __syncthreads();
-        // Softmax state: a warp a head.
-        for (u32 g = t / 32; g < here; g += THREADS / 32) {
-            float s0 = score[g * TILE + t % 32], s1 = score[g * TILE + 32 + t % 32];
-            float before = state[g], now = fmaxf(before, warp_max(fmaxf(s0, s1)));
-            float p0 = now == NEGATIVE_INFINITY ? 0.0f : exp2_fast(s0 - now);
-            float p1 = now == NEGATIVE_INFINITY ? 0.0f : exp2_fast(s1 - now);
-            score[g * TILE + t % 32] = p0;
-            score[g * TILE + 32 + t % 32] = p1;
-            float weight = warp_sum(p0 + p1);
-            float rescale = before == NEGATIVE_INFINITY ? 0.0f : exp2_fast(before - now);
-            if (t % 32 == 0) {
-                state[g] = now;
-                state[GROUP + g] = state[GROUP + g] * rescale + weight;
-                state[2 * GROUP + g] = rescale;
-            }
-        }
-        __syncthreads();
-        // Values: a thread a column of eight.
-#pragma unroll
-        for (int g = 0; g < GROUP; g++) {
-            float rescale = g < here ? state[2 * GROUP + g] : 0.0f;
-#pragma unroll
-            for (int i = 0; i < 8; i++) acc[g][i] *= rescale;
-        }
-#pragma unroll 4
-        for (int round = 0; round < TILE / WAYS; round++) {
-            u32 slot = round * WAYS + t / PIECES, token = base + slot;
-            const bf16 *value = token < to ? page_of(a, ids, token, a.kv_heads + kv_head, DIM) : nullptr;
-            if (value) {
-                Eight v = unpack(load16(value + t % PIECES * 8));
-#pragma unroll
-                for (int g = 0; g < GROUP; g++) {
-                    float p = g < here ? score[g * TILE + slot] : 0.0f;
-#pragma unroll
-                    for (int i = 0; i < 8; i++) acc[g][i] = fmaf(p, v.x[i], acc[g][i]);
-                }
-            }
-        }
-        __syncthreads();
     }
-
-    // The ways of each column, in order, one head at a time.
-    u64 cell = (u64)sequence * heads + head;
+    __syncthreads();
+    for (u32 i = t; i < here * DIM; i += THREADS) {
+        u32 head = i / DIM, d = i % DIM;
+        float top = NEGATIVE_INFINITY, total = 0.0f, all = 0.0f;
 #pragma unroll
-    for (int g = 0; g < GROUP; g++) {
-        if (g < here) {
+        for (int w = 0; w < WARPS; w++) top = fmaxf(top, states[w][0][head]);
 #pragma unroll
-            for (int i = 0; i < 8; i++) sums[t * 8 + i] = acc[g][i];
+        for (int w = 0; w < WARPS; w++) {
+            total += merged[(w * HEADS + head) * DIM + d];
+            float there = states[w][0][head];
+            all += there == NEGATIVE_INFINITY ? 0.0f : states[w][1][head] * exp2_fast(there - top);
         }
-        __syncthreads();
-        if (g < here && t < PIECES) {
-            Eight total;
-#pragma unroll
-            for (int i = 0; i < 8; i++) total.x[i] = 0.0f;
-            for (int way = 0; way < WAYS; way++)
-#pragma unroll
-                for (int i = 0; i < 8; i++) total.x[i] += sums[(way * PIECES + t) * 8 + i];
-            float weight = state[GROUP + g];
-            if (shares == 1) {
-                float inverse = weight > 0.0f ? 1.0f / weight : 0.0f;
-#pragma unroll
-                for (int i = 0; i < 8; i++) total.x[i] *= inverse;
-                store16(a.out + (cell + g) * DIM + t * 8, pack(total));
-            } else {
-                float *to_partial = a.partial + ((cell + g) * shares + share) * (DIM + 2);
-#pragma unroll
-                for (int i = 0; i < 8; i++) to_partial[t * 8 + i] = total.x[i];
-                if (t == 0) {
-                    to_partial[DIM] = state[g];
-                    to_partial[DIM + 1] = weight;
-                }
+        if (shares == 1) {
+            a.out[(cell + head) * DIM + d] = to_bf16(all > 0.0f ? total / all : 0.0f);
+        } else {
+            float *part = a.partial + ((cell + head) * shares + share) * (DIM + 2);
+            part[d] = total;
+            if (d == 0) {
+                part[DIM] = top;
+                part[DIM + 1] = all;
             }
         }
-        __syncthreads();
     }
     if (shares == 1) return;
 
-    // Everything of this share is visible to whoever sees the count.
+    // The shares of this sequence. Everything of this one is visible to whoever sees the count.
     __threadfence();
     __syncthreads();
     if (t == 0) {
-        u32 *arrived = a.arrived + ((u64)sequence * a.kv_heads + kv_head) * groups + first / GROUP;
+        u32 *arrived = a.arrived + ((u64)sequence * a.kv_heads + kv_head) * groups + first / HEADS;
         // Wraps to zero at the last one: ready for the next launch.
         last = atomicInc(arrived, shares - 1) == shares - 1;
     }
     __syncthreads();
     if (!last) return;
     __threadfence();
-    for (u32 i = t; i < here * DIM; i += THREADS) {
-        u32 g = i / DIM, d = i % DIM;
-        const float *parts = a.partial + (cell + g) * shares * (DIM + 2);
-        float most = NEGATIVE_INFINITY;
-        for (u32 s = 0; s < shares; s++) most = fmaxf(most, __ldcg(parts + s * (DIM + 2) + DIM));
-        float total = 0.0f, weight = 0.0f;
-        for (u32 s = 0; s < shares; s++) {
-            const float *part = parts + s * (DIM + 2);
-            float there = __ldcg(part + DIM);
-            if (there == NEGATIVE_INFINITY) continue; // an empty share
-            float rescale = exp2_fast(there - most);
-            total = fmaf(rescale, __ldcg(part + d), total);
-            weight = fmaf(rescale, __ldcg(part + DIM + 1), weight);
+    // What each share counts for: a warp a head. The rings are free: everybody passed a barrier behind their last use.
+    float *factors = reinterpret_cast<float *>(shared); // [HEADS][MOST_SHARES]
+    const float *parts = a.partial + cell * shares * (DIM + 2);
+    for (u32 head = warp; head < here; head += WARPS) {
+        const float *part = parts + (u64)head * shares * (DIM + 2) + DIM;
+        float top = NEGATIVE_INFINITY, all = 0.0f;
+        for (u32 s = lane; s < shares; s += 32) top = fmaxf(top, __ldcg(part + s * (DIM + 2)));
+        top = warp_max(top);
+        for (u32 s = lane; s < shares; s += 32) {
+            float there = __ldcg(part + s * (DIM + 2));
+            float factor = there == NEGATIVE_INFINITY ? 0.0f : exp2_fast(there - top); // an empty share counts nothing
+            factors[head * MOST_SHARES + s] = factor;
+            all = fmaf(factor, __ldcg(part + s * (DIM + 2) + 1), all);
         }
-        a.out[(cell + g) * DIM + d] = to_bf16(weight > 0.0f ? total / weight : 0.0f);
+        all = warp_sum(all);
+        if (lane == 0) states[0][0][head] = all > 0.0f ? 1.0f / all : 0.0f;
+    }
+    __syncthreads();
+    for (u32 i = t; i < here * DIM; i += THREADS) {
+        u32 head = i / DIM, d = i % DIM;
+        const float *part = parts + (u64)head * shares * (DIM + 2) + d, *factor = factors + head * MOST_SHARES;
+        float total = 0.0f;
+#pragma unroll 8
+        for (u32 s = 0; s < shares; s++) total = fmaf(factor[s], __ldcg(part + s * (DIM + 2)), total);
+        a.out[(cell + head) * DIM + d] = to_bf16(total * states[0][0][head]);
     }
 }
 
-#define ENTRY(DIM, GROUP)                                                                                              \
-    extern "C" __global__ void __launch_bounds__(THREADS) paged_decode_bf16_d##DIM##_g##GROUP(                         \
+// Blocks of a multiprocessor: what shared memory allows, and registers on the larger device.
+#if __CUDA_ARCH__ >= 1200
+#define RESIDENT(BLOCKS) 2
+#else
+#define RESIDENT(BLOCKS) BLOCKS
+#endif
+
+#define ENTRY(DIM, THREADS, BLOCKS)                                                                                    \
+    extern "C" __global__ void __launch_bounds__(THREADS, RESIDENT(BLOCKS)) paged_decode_bf16_d##DIM(                  \
         bf16 *out, float *partial, u32 *arrived, const bf16 *q, const bf16 *slab, const u32 *ids, const u32 *rows,     \
         const u32 *lengths, u64 block_stride, u64 layer_base, u32 block_tokens, u32 table_rows, u32 table_columns,     \
         u32 kv_heads, u32 group, u32 window, float scale_log2, float softcap) {                                        \
-        decode<DIM, GROUP>(DecodeArgs{out, partial, arrived, q, slab, ids, rows, lengths, block_stride, layer_base,    \
-                                      block_tokens, table_rows, table_columns, kv_heads, group, window, scale_log2,    \
-                                      softcap});                                                                       \
+        decode<DIM>(DecodeArgs{out, partial, arrived, q, slab, ids, rows, lengths, block_stride, layer_base,           \
+                               block_tokens, table_rows, table_columns, kv_heads, group, window, scale_log2,           \
+                               softcap});                                                                              \
     }
 
-ENTRY(64, 1)
-ENTRY(64, 2)
-ENTRY(64, 4)
-ENTRY(64, 8)
-ENTRY(128, 1)
-ENTRY(128, 2)
-ENTRY(128, 4)
-ENTRY(128, 8)
-ENTRY(256, 1)
-ENTRY(256, 2)
-ENTRY(256, 4)
-ENTRY(256, 8)
+ENTRY(64, 128, 4)
+ENTRY(128, 128, 3)
+ENTRY(256, 64, 4)

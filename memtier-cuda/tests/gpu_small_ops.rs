@@ -9,8 +9,11 @@ use memtier_cuda::kernels::{
 };
 use support::{Rig, Rng, ToyView, distance, pool, wide};
 
-/// The distance of a correctly rounded bf16 result is about 1.7e-3; this leaves room for one more rounding.
-const BF16: f64 = 2.5e-3;
+/// How far correctly rounded bf16 results may be: at most 2^-8 each, and about 1.7e-3 together where there are many. This
+/// leaves some room.
+fn bf16_bound(count: usize) -> f64 {
+    if count < 256 { 4.2e-3 } else { 2.3e-3 }
+}
 
 fn rig() -> Option<Rig> {
     Rig::new(Bytes::mib(512), pool(16, 16 * 64, 8), TableSpec { rows: 2, columns: 4 })
@@ -51,6 +54,21 @@ fn spans_of_the_wrong_length_are_refused_before_the_launch() {
     let (row, weight) = (step.scratch.take::<bf16>(36).unwrap(), step.scratch.take::<bf16>(12).unwrap());
     let refused = rms_norm_bf16(step.on, &kernels, &mut wide, &row, &weight, (3, 1e-5)).unwrap_err();
     assert!(refused.to_string().contains("multiple of 8"), "{refused}");
+    // Spans may begin anywhere: what reads 16 bytes at a time says so, what does not takes them as they are.
+    let mut odd = step.scratch.take::<bf16>(25).unwrap();
+    let mut odd = odd.range(1..25).unwrap();
+    let (row, weight) = (step.scratch.take::<bf16>(24).unwrap(), step.scratch.take::<bf16>(8).unwrap());
+    let refused = rms_norm_bf16(step.on, &kernels, &mut odd, &row, &weight, (3, 1e-5)).unwrap_err();
+    assert!(refused.to_string().contains("multiples of 16 bytes"), "{refused}");
+    let (mut out, mut x) = (step.scratch.take::<f32>(18).unwrap(), step.scratch.take::<f32>(18).unwrap());
+    let numbers: Vec<f32> = (0..18u8).map(f32::from).collect();
+    step.on.write(&mut x, &numbers).unwrap();
+    step.on.write(&mut out, &[-1.0; 18]).unwrap();
+    let part = x.read().range(1..18).unwrap();
+    kernels::scale(step.on, &kernels, &mut out.range(0..17).unwrap(), part, 3.0).unwrap();
+    let mut found = [0.0; 18];
+    step.on.read::<f32>(&out, &mut found).unwrap();
+    assert!(found[..17].iter().zip(&numbers[1..]).all(|(found, x)| *found == 3.0 * x) && found[17] == -1.0);
 }
 
 /// The norm of a row in f64.
@@ -88,18 +106,18 @@ fn norms_alone_and_behind_the_residual() {
         let plain =
             |x: &[f64]| -> Vec<f64> { x.chunks(hidden).flat_map(|row| norm_of(row, &weight, epsilon)).collect() };
         let far = distance(wide(&found), &plain(&stream32.iter().map(|x| f64::from(*x)).collect::<Vec<_>>()));
-        assert!(far < BF16, "norm f32 {rows}x{hidden}: {far}");
+        assert!(far < bf16_bound(n), "norm f32 {rows}x{hidden}: {far}");
 
         rms_norm_bf16(on, &kernels, &mut out, &residual16, &weight_span, (rows, epsilon)).unwrap();
         on.read::<bf16>(&out, &mut found).unwrap();
         let far = distance(wide(&found), &plain(&wide(&stream16).collect::<Vec<_>>()));
-        assert!(far < BF16, "norm bf16 {rows}x{hidden}: {far}");
+        assert!(far < bf16_bound(n), "norm bf16 {rows}x{hidden}: {far}");
 
         residual_rms_norm(on, &kernels, &mut out, &mut residual32, &delta_span, &weight_span, (rows, epsilon)).unwrap();
         on.read::<bf16>(&out, &mut found).unwrap();
         let sum: Vec<f32> = stream32.iter().zip(&delta).map(|(x, d)| x + d.to_f32()).collect();
         let far = distance(wide(&found), &plain(&sum.iter().map(|x| f64::from(*x)).collect::<Vec<_>>()));
-        assert!(far < BF16, "residual norm f32 {rows}x{hidden}: {far}");
+        assert!(far < bf16_bound(n), "residual norm f32 {rows}x{hidden}: {far}");
         let mut left = vec![0.0; n];
         on.read::<f32>(&residual32, &mut left).unwrap();
         assert!(left == sum, "the residual stream is the exact f32 sum");
@@ -110,7 +128,7 @@ fn norms_alone_and_behind_the_residual() {
         let sum: Vec<bf16> =
             stream16.iter().zip(&delta).map(|(x, d)| bf16::from_f32(x.to_f32() + d.to_f32())).collect();
         let far = distance(wide(&found), &plain(&wide(&sum).collect::<Vec<_>>()));
-        assert!(far < BF16, "residual norm bf16 {rows}x{hidden}: {far}");
+        assert!(far < bf16_bound(n), "residual norm bf16 {rows}x{hidden}: {far}");
         let mut left = vec![bf16::ZERO; n];
         on.read::<bf16>(&residual16, &mut left).unwrap();
         assert!(left == sum, "the residual stream is the rounded sum");
@@ -147,7 +165,7 @@ fn gates() {
             };
             let expected: Vec<f64> = input.chunks(columns * 2).flat_map(row).collect();
             let far = distance(wide(&found), &expected);
-            assert!(far < BF16, "{activation:?} {rows}x{columns}: {far}");
+            assert!(far < bf16_bound(rows * columns), "{activation:?} {rows}x{columns}: {far}");
         }
     }
 }
@@ -277,7 +295,7 @@ fn rotation_and_the_write_into_pages() {
             }
         }
         let far = distance(wide(&found), &expected);
-        assert!(far < BF16, "queries of {heads}/{kv_heads}x{head_dim}: {far}");
+        assert!(far < bf16_bound(expected.len()), "queries of {heads}/{kv_heads}x{head_dim}: {far}");
 
         // Pages: what was written, and that nothing else was.
         for (row, ticket) in tickets.iter().enumerate() {

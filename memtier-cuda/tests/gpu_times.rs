@@ -125,7 +125,7 @@ fn decode() {
         let layer = 2 * kv_heads * page * head_dim;
         let kv = PagedKv { layer_base: 0, kv_heads, head_dim };
         let spec = TableSpec { rows: batch, columns };
-        let Some(mut rig) = Rig::new(Bytes::mib(256), pool(page, layer, batch * columns), spec) else { return };
+        let Some(mut rig) = Rig::new(Bytes::gib(1), pool(page, layer, batch * columns), spec) else { return };
         let handle = rig.engine.bundle().kv.handle();
         let mut tickets: Vec<_> = (0..batch).map(|_| handle.open(Tokens::new(context as u64))).collect();
         let content = Rng(7).bf16s(layer * 16);
@@ -146,9 +146,8 @@ fn decode() {
             }
             step.finish().unwrap().wait().unwrap();
         }
-        let shares = DecodeShape::shares_for(&rig.kernels, batch, kv_heads, context);
         let scale = 1.0 / (head_dim as f32).sqrt();
-        let shape = DecodeShape { heads, scale, window: None, softcap: None, shares };
+        let chosen = DecodeShape::shares_for(&rig.kernels, &kv, heads, batch, context);
         let kernels = &rig.kernels;
         let mut step = rig.engine.step(&mut rig.stream).unwrap();
         let Step { buffers: ToyView { kv: pool, table, work, .. }, on, scratch, .. } = &mut step;
@@ -156,16 +155,20 @@ fn decode() {
         let probe = scratch.take::<u32>(1).unwrap();
         let q = filled(scratch, on, batch * heads * head_dim);
         let mut out = scratch.take::<bf16>(batch * heads * head_dim).unwrap();
-        let mut partial = scratch.take::<f32>(shape.partial_units(batch, head_dim).unwrap()).unwrap();
+        let most = DecodeShape { heads, scale, window: None, softcap: None, shares: 128 };
+        let mut partial = scratch.take::<f32>(most.partial_units(batch, head_dim).unwrap()).unwrap();
         let (mut rows, mut lengths) = (scratch.take::<u32>(batch).unwrap(), scratch.take::<u32>(batch).unwrap());
         on.write(&mut rows, &(0..batch as u32).collect::<Vec<_>>()).unwrap();
         on.write(&mut lengths, &vec![context as u32; batch]).unwrap();
-        let time = time(on, &probe, 50, || {
-            let work = DecodeWork { partial: &mut partial, arrived: &mut work.arrived };
-            let (slab, inputs) = (pool.slab(), [&rows, &lengths]);
-            paged_decode(on, kernels, &mut out, work, &q, &slab, table.ids(), inputs, (kv, shape))
-        });
-        let what = format!("decode B={batch}, {context}, {heads}/{kv_heads}, D={head_dim}, {shares} shares");
-        line(&what, batch * context * kv_heads * head_dim * 4, time.unwrap());
+        for shares in [chosen, 1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64] {
+            let shape = DecodeShape { shares, ..most };
+            let time = time(on, &probe, 50, || {
+                let work = DecodeWork { partial: &mut partial, arrived: &mut work.arrived };
+                let (slab, inputs) = (pool.slab(), [&rows, &lengths]);
+                paged_decode(on, kernels, &mut out, work, &q, &slab, table.ids(), inputs, (kv, shape))
+            });
+            let what = format!("decode B={batch}, {context}, {heads}/{kv_heads}, D={head_dim}, {shares} shares");
+            line(&what, batch * context * kv_heads * head_dim * 4, time.unwrap());
+        }
     }
 }

@@ -5,16 +5,18 @@ use memtier::{
     TableShape, bf16,
 };
 
-use super::{entries::Kernel, expect, narrow, product, require};
+use super::{aligned, entries::Kernel, expect, narrow, product, require};
 use crate::{
     Kernels,
     launch::{Arg, Grid, launch},
 };
 
-/// Tokens of one tile of the kernel.
-const TILE: usize = 64;
-/// Threads of a block of the kernel.
-const THREADS: usize = 128;
+/// Query heads that one block handles: the rows of a matrix instruction.
+const TOGETHER: usize = 16;
+/// Shares that the last block of a sequence can merge.
+const MOST_SHARES: usize = 128;
+/// What a page's tokens are a multiple of: a tile lies in whole pages.
+const PAGE: usize = 16;
 
 /// Where one layer's keys and values are in a block: from element `layer_base` on, keys as kv_heads x block tokens x
 /// head_dim, then values alike.
@@ -79,11 +81,15 @@ pub struct DecodeWork<'x, 's, P> {
 }
 
 impl DecodeShape {
-    /// Shares that fill the device for `batch` sequences of up to `context` tokens.
-    pub fn shares_for(kernels: &Kernels, batch: usize, kv_heads: usize, context: usize) -> usize {
-        let wanted = (kernels.multiprocessors() as usize).saturating_mul(4);
-        let blocks = batch.saturating_mul(kv_heads).max(1);
-        wanted.div_ceil(blocks).min(context.div_ceil(TILE)).clamp(1, 128)
+    /// Shares that use the device well for `batch` sequences of `context` tokens.
+    pub fn shares_for(kernels: &Kernels, kv: &PagedKv, heads: usize, batch: usize, context: usize) -> usize {
+        let Ok(Variant { tokens, resident, .. }) = variant(kv.head_dim) else { return 1 };
+        let groups = heads.div_ceil(kv.kv_heads.max(1)).div_ceil(TOGETHER);
+        shares_for(
+            kernels.multiprocessors() as usize * resident,
+            batch * kv.kv_heads * groups,
+            context.div_ceil(tokens),
+        )
     }
 
     /// f32 elements of [`DecodeWork::partial`] for `batch` sequences, or `None` on overflow.
@@ -93,28 +99,35 @@ impl DecodeShape {
 
     /// Elements of [`DecodeWork::arrived`] for `batch` sequences, or `None` on overflow.
     pub fn counters(&self, batch: usize, kv_heads: usize) -> Option<usize> {
-        let (_, groups) = groups(self.heads.checked_div(kv_heads)?);
+        let groups = self.heads.checked_div(kv_heads)?.div_ceil(TOGETHER);
         batch.checked_mul(kv_heads)?.checked_mul(groups)
     }
 }
 
-/// Query heads that one block handles, of `group` that share a key/value head; and how many blocks that makes.
-fn groups(group: usize) -> (usize, usize) {
-    let together = group.next_power_of_two().clamp(1, 8);
-    (together, group.div_ceil(together))
+/// How the kernel for a head size is launched.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+struct Variant {
+    kernel: Kernel,
+    threads: u32,
+    /// Tokens that a block takes at a time.
+    tokens: usize,
+    /// Blocks of a multiprocessor.
+    resident: usize,
 }
 
-fn kernel(head_dim: usize, together: usize) -> Result<Kernel, LaunchError> {
-    use Kernel as K;
-    let table = [
-        (64, [K::DecodeD64G1, K::DecodeD64G2, K::DecodeD64G4, K::DecodeD64G8]),
-        (128, [K::DecodeD128G1, K::DecodeD128G2, K::DecodeD128G4, K::DecodeD128G8]),
-        (256, [K::DecodeD256G1, K::DecodeD256G2, K::DecodeD256G4, K::DecodeD256G8]),
-    ];
-    let found = table.iter().find(|(dim, _)| *dim == head_dim);
-    let why = "heads of 64, 128 and 256 elements are served";
-    let (_, by_group) = found.ok_or(LaunchError::Unsupported { what: "paged_decode: head_dim", why })?;
-    Ok(by_group[together.trailing_zeros() as usize])
+/// Shared memory of a block: what its warps copy into, 48 KiB for every head size.
+const SHARED: u32 = 48 << 10;
+
+fn variant(head_dim: usize) -> Result<Variant, LaunchError> {
+    match head_dim {
+        64 => Ok(Variant { kernel: Kernel::DecodeD64, threads: 128, tokens: 128, resident: 4 }),
+        128 => Ok(Variant { kernel: Kernel::DecodeD128, threads: 128, tokens: 64, resident: 3 }),
+        256 => Ok(Variant { kernel: Kernel::DecodeD256, threads: 64, tokens: 32, resident: 4 }),
+        _ => {
+            let why = "heads of 64, 128 and 256 elements are served";
+            Err(LaunchError::Unsupported { what: "paged_decode: head_dim", why })
+        }
+    }
 }
 
 /// Attention of one query a sequence to its pages: `q` and `out` are batch x heads x head_dim, `rows` names the page table
@@ -143,10 +156,11 @@ pub fn paged_decode<K: PoolKind<Element = bf16>, P: Place<Space: Is<Cuda>>, W: F
     let (what, batch) = ("paged_decode", rows.units());
     let table = kv.check(what, (slab.block_units(), slab.block_tokens(), slab.pool()), ids.meta())?;
     require(heads > 0 && heads.is_multiple_of(kv_heads), what, "query heads must be a multiple of key/value heads")?;
-    require(shares > 0, what, "there must be at least one share")?;
+    require((1..=MOST_SHARES).contains(&shares), what, "there must be at least one share, and at most 128")?;
     require(window != Some(0), what, "a window of no tokens sees nothing: use `None` for no window")?;
-    let (together, groups) = groups(heads / kv_heads);
-    let kernel = kernel(head_dim, together)?;
+    let groups = (heads / kv_heads).div_ceil(TOGETHER);
+    let Variant { kernel, threads, .. } = variant(head_dim)?;
+    require(slab.block_tokens().is_multiple_of(PAGE), what, "a block must hold a multiple of 16 tokens")?;
     expect("paged_decode: lengths", batch, lengths.units())?;
     expect("paged_decode: q", product(what, &[batch, heads, head_dim])?, q.units())?;
     expect("paged_decode: out", q.units(), out.units())?;
@@ -158,11 +172,11 @@ pub fn paged_decode<K: PoolKind<Element = bf16>, P: Place<Space: Is<Cuda>>, W: F
     if batch == 0 {
         return Ok(());
     }
+    aligned(what, 8, &[out.addr(), q.addr()])?;
     let blocks = (narrow(what, shares)?, narrow(what, kv_heads * groups)?, narrow(what, batch)?);
     let fits = blocks.1 <= 65_535 && blocks.2 <= 65_535;
     require(fits, what, "a launch takes at most 65535 sequences, and as many key/value heads")?;
-    let shared = (together * head_dim + together * TILE + 3 * together + THREADS * 8) * 4;
-    let grid = Grid { blocks, threads: THREADS as u32, shared: shared as u32 };
+    let grid = Grid { blocks, threads, shared: SHARED };
     let log2e = std::f32::consts::LOG2_E;
     let words = [
         out.addr(),
@@ -204,6 +218,22 @@ pub fn paged_decode<K: PoolKind<Element = bf16>, P: Place<Space: Is<Cuda>>, W: F
     })
 }
 
+/// `slots` blocks run at a time; with one share there are `blocks` of `steps` steps each. A block that ends makes room for
+/// the next one, so the device is busy for all steps over all slots and, on average, for half a block more. Beginning and
+/// merging cost each block about one step.
+fn shares_for(slots: usize, blocks: usize, steps: usize) -> usize {
+    let (slots, blocks, steps) = (slots.max(1), blocks.max(1), steps.max(1));
+    let cost = |shares: usize| {
+        let block = steps.div_ceil(shares) + 1;
+        let rounds = (blocks * shares).div_ceil(slots);
+        match rounds {
+            1 => 2 * slots * block,
+            _ => 2 * blocks * shares * block + slots * block,
+        }
+    };
+    (1..=steps.min(MOST_SHARES)).min_by_key(|shares| cost(*shares)).unwrap_or(1)
+}
+
 fn at_least(what: &'static str, needed: Option<usize>, found: usize) -> Result<(), LaunchError> {
     let expected = needed.ok_or(LaunchError::Unsupported { what, why: "its size overflows" })?;
     if found >= expected { Ok(()) } else { Err(LaunchError::Shape { what, expected, found }) }
@@ -214,11 +244,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn query_heads_are_grouped_in_powers_of_two() {
-        let grouped = [1, 2, 3, 4, 5, 8, 9, 16].map(groups);
-        assert_eq!(grouped, [(1, 1), (2, 1), (4, 1), (4, 1), (8, 1), (8, 1), (8, 2), (8, 2)]);
-        assert_eq!(kernel(128, 4), Ok(Kernel::DecodeD128G4));
-        assert!(kernel(96, 1).is_err());
+    fn shares_fill_the_device_and_no_more() {
+        // 132 multiprocessors with three blocks each. Enough sequences need none; few of them share.
+        assert!(shares_for(396, 4096, 16) <= 2);
+        assert_eq!(shares_for(396, 8, 128), 43);
+        assert!((4..=10).contains(&shares_for(396, 256, 64)));
+        assert_eq!(shares_for(396, 1, 1), 1);
     }
 
     #[test]

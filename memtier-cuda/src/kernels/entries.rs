@@ -54,18 +54,12 @@ entries! {
     RopeAngles = "rope" "rope_angles" (Out In In U32 U64);
     RopeKvWriteBf16 = "rope" "rope_kv_write_bf16"
         (Out Out In In In In In In In U64 U64 U32 U32 U32 U32 U32 U32 U32 U32 F32 U64);
-    DecodeD64G1 = "decode" "paged_decode_bf16_d64_g1" (Out Out Out In In In In In U64 U64 U32 U32 U32 U32 U32 U32 F32 F32);
-    DecodeD64G2 = "decode" "paged_decode_bf16_d64_g2" (Out Out Out In In In In In U64 U64 U32 U32 U32 U32 U32 U32 F32 F32);
-    DecodeD64G4 = "decode" "paged_decode_bf16_d64_g4" (Out Out Out In In In In In U64 U64 U32 U32 U32 U32 U32 U32 F32 F32);
-    DecodeD64G8 = "decode" "paged_decode_bf16_d64_g8" (Out Out Out In In In In In U64 U64 U32 U32 U32 U32 U32 U32 F32 F32);
-    DecodeD128G1 = "decode" "paged_decode_bf16_d128_g1" (Out Out Out In In In In In U64 U64 U32 U32 U32 U32 U32 U32 F32 F32);
-    DecodeD128G2 = "decode" "paged_decode_bf16_d128_g2" (Out Out Out In In In In In U64 U64 U32 U32 U32 U32 U32 U32 F32 F32);
-    DecodeD128G4 = "decode" "paged_decode_bf16_d128_g4" (Out Out Out In In In In In U64 U64 U32 U32 U32 U32 U32 U32 F32 F32);
-    DecodeD128G8 = "decode" "paged_decode_bf16_d128_g8" (Out Out Out In In In In In U64 U64 U32 U32 U32 U32 U32 U32 F32 F32);
-    DecodeD256G1 = "decode" "paged_decode_bf16_d256_g1" (Out Out Out In In In In In U64 U64 U32 U32 U32 U32 U32 U32 F32 F32);
-    DecodeD256G2 = "decode" "paged_decode_bf16_d256_g2" (Out Out Out In In In In In U64 U64 U32 U32 U32 U32 U32 U32 F32 F32);
-    DecodeD256G4 = "decode" "paged_decode_bf16_d256_g4" (Out Out Out In In In In In U64 U64 U32 U32 U32 U32 U32 U32 F32 F32);
-    DecodeD256G8 = "decode" "paged_decode_bf16_d256_g8" (Out Out Out In In In In In U64 U64 U32 U32 U32 U32 U32 U32 F32 F32);
+    DecodeD64 = "decode" "paged_decode_bf16_d64"
+        (Out Out Out In In In In In U64 U64 U32 U32 U32 U32 U32 U32 F32 F32);
+    DecodeD128 = "decode" "paged_decode_bf16_d128"
+        (Out Out Out In In In In In U64 U64 U32 U32 U32 U32 U32 U32 F32 F32);
+    DecodeD256 = "decode" "paged_decode_bf16_d256"
+        (Out Out Out In In In In In U64 U64 U32 U32 U32 U32 U32 U32 F32 F32);
 }
 
 #[cfg(test)]
@@ -76,7 +70,7 @@ mod tests {
     /// The arguments of `name` as the source declares them, for kernels and for the macro of the decode kernels.
     fn declared(source: &str, name: &str) -> Option<Vec<Param>> {
         let name = match name.strip_prefix("paged_decode_bf16_d") {
-            Some(_) => "paged_decode_bf16_d##DIM##_g##GROUP",
+            Some(_) => "paged_decode_bf16_d##DIM",
             None => name,
         };
         let after = source.split_once(&format!(" {name}("))?.1;

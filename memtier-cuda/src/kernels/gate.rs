@@ -2,7 +2,7 @@
 
 use memtier::{Cuda, Fits, Input, Is, LaunchError, Place, Recorder, SameElement, StableSpanMut, bf16};
 
-use super::{entries::Kernel, expect, narrow, product, require, vector::walk};
+use super::{aligned, entries::Kernel, expect, narrow, product, require, vector::walk};
 use crate::{
     Kernels,
     launch::{Arg, launch},
@@ -39,6 +39,7 @@ pub fn gate<P: Place<Space: Is<Cuda>>>(
     if pieces == 0 {
         return Ok(());
     }
+    aligned("gate", 16, &[out.addr(), gate_up.addr()])?;
     let grid = walk(kernels, pieces);
     let words = [out.addr(), gate_up.addr(), narrow("gate: columns", columns)?.word(), pieces as u64];
     let kernel = match activation {

@@ -35,6 +35,15 @@ fn narrow(what: &'static str, value: usize) -> Result<u32, LaunchError> {
     u32::try_from(value).map_err(|_| LaunchError::Unsupported { what, why: "it does not fit into 32 bits" })
 }
 
+/// Refuses addresses that are no multiples of `bytes`: spans may begin at any element.
+fn aligned(what: &'static str, bytes: u64, addresses: &[u64]) -> Result<(), LaunchError> {
+    let why = match bytes {
+        16 => "a span begins between multiples of 16 bytes: split spans at multiples of 8 elements",
+        _ => "a span begins between multiples of 8 bytes: split spans at multiples of 4 elements",
+    };
+    require(addresses.iter().all(|address| address.is_multiple_of(bytes)), what, why)
+}
+
 /// Refuses what a kernel cannot do.
 fn require(holds: bool, what: &'static str, why: &'static str) -> Result<(), LaunchError> {
     if holds { Ok(()) } else { Err(LaunchError::Unsupported { what, why }) }

@@ -2,7 +2,7 @@
 
 use memtier::{Cuda, Fits, Input, Is, LaunchError, Place, Recorder, SameElement, StableSpanMut, bf16};
 
-use super::{entries::Kernel, expect, narrow, product, require};
+use super::{aligned, entries::Kernel, expect, narrow, product, require};
 use crate::{
     Kernels,
     launch::{Arg, Grid, launch},
@@ -49,6 +49,7 @@ macro_rules! norms { ($($norm:ident $residual_norm:ident $stream:ty: $kernel:ide
         let (out, x, weight) = (out.output::<bf16, P>(on), x.input(), weight.input());
         let spans = [("rms_norm: out", out.units()), ("rms_norm: x", x.units())];
         let Some((grid, hidden)) = shape(weight.units(), &spans, rows)? else { return Ok(()) };
+        aligned("rms_norm", 16, &[out.addr(), x.addr(), weight.addr()])?;
         let words = [out.addr(), x.addr(), weight.addr(), hidden.word(), epsilon.word()];
         let kernels = kernels.clone();
         on.launch(&[out.stream(), x.stream(), weight.stream()], move |queue| {
@@ -79,6 +80,7 @@ macro_rules! norms { ($($norm:ident $residual_norm:ident $stream:ty: $kernel:ide
             ("residual_rms_norm: delta", delta.units()),
         ];
         let Some((grid, hidden)) = shape(weight.units(), &spans, rows)? else { return Ok(()) };
+        aligned("residual_rms_norm", 16, &[out.addr(), residual.addr(), delta.addr(), weight.addr()])?;
         let words =
             [out.addr(), residual.addr(), delta.addr(), weight.addr(), hidden.word(), epsilon.word()];
         let kernels = kernels.clone();

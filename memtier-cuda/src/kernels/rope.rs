@@ -5,7 +5,7 @@ use memtier::{
     StableSpanMut, bf16,
 };
 
-use super::{PagedKv, entries::Kernel, expect, narrow, product, require};
+use super::{PagedKv, aligned, entries::Kernel, expect, narrow, product, require};
 use crate::{
     Kernels,
     launch::{Arg, Grid, launch},
@@ -60,6 +60,7 @@ pub fn rope_angles<P: Place<Space: Is<Cuda>>>(
     if total == 0 {
         return Ok(());
     }
+    aligned("rope_angles", 8, &[angles.addr()])?;
     let blocks = narrow("rope_angles", total.div_ceil(128))?;
     let grid = Grid { blocks: (blocks, 1, 1), threads: 128, shared: 0 };
     let pairs = narrow("rope_angles: frequencies", frequencies.units())?;
@@ -120,6 +121,7 @@ pub fn rope_kv_write<K: PoolKind<Element = bf16>, P: Place<Space: Is<Cuda>>>(
     if units == 0 {
         return Ok(());
     }
+    aligned(what, 8, &[q.addr(), qkv.addr(), angles.addr(), norm_addrs[0], norm_addrs[1]])?;
     let grid = Grid { blocks: (narrow(what, units.div_ceil(4))?, 1, 1), threads: 128, shared: 16 * head_dim as u32 };
     let words = [
         q.addr(),

@@ -10,7 +10,10 @@ pub(crate) const SOURCES: &[(&str, &str)] = &[
 ];
 
 /// What they include.
-pub(crate) const HEADERS: &[(&str, &str)] = &[("common.cuh", include_str!("../../../kernels/common.cuh"))];
+pub(crate) const HEADERS: &[(&str, &str)] = &[
+    ("common.cuh", include_str!("../../../kernels/common.cuh")),
+    ("mma.cuh", include_str!("../../../kernels/mma.cuh")),
+];
 
 /// The header of this name.
 #[cfg(test)]

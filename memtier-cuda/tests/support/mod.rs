@@ -46,9 +46,12 @@ fn alone() {
 
 /// The compiled kernels: `MEMTIER_KERNELS`, or a folder `kernels` beside this program.
 pub fn kernels(backend: &CudaBackend) -> Kernels {
+    Kernels::load(backend, &kernels_folder()).unwrap_or_else(|error| panic!("{error}"))
+}
+
+pub fn kernels_folder() -> PathBuf {
     let beside = env::current_exe().ok().and_then(|exe| Some(exe.parent()?.join("kernels")));
-    let folder = env::var_os("MEMTIER_KERNELS").map(PathBuf::from).or(beside).expect("a folder of compiled kernels");
-    Kernels::load(backend, &folder).unwrap_or_else(|error| panic!("{error}"))
+    env::var_os("MEMTIER_KERNELS").map(PathBuf::from).or(beside).expect("a folder of compiled kernels")
 }
 
 #[derive(Clone, Copy, Debug)]

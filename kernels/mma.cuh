@@ -1,0 +1,47 @@
+// The pieces of a tensor core kernel, one instruction each: asynchronous copies, matrix loads, products.
+#pragma once
+#include "common.cuh"
+
+// An address of shared memory as the instructions below want it.
+__device__ __forceinline__ u32 shared_address(const void *pointer) { return (u32)__cvta_generic_to_shared(pointer); }
+
+// Starts the copy of 16 bytes into shared memory, past the first-level cache. Of them `bytes` are read, the rest is zeros.
+__device__ __forceinline__ void copy16_async(u32 to, const void *from, u32 bytes) {
+    asm volatile("cp.async.cg.shared.global.L2::128B [%0], [%1], 16, %2;" ::"r"(to), "l"(from), "r"(bytes) : "memory");
+}
+
+// Ends a group of copies. Groups finish in order.
+__device__ __forceinline__ void commit_copies() { asm volatile("cp.async.commit_group;" ::: "memory"); }
+
+// Waits until at most `YOUNGER` groups are on their way. What they wrote is visible to this thread; a barrier makes it so
+// for others.
+template <int YOUNGER> __device__ __forceinline__ void wait_copies() {
+    asm volatile("cp.async.wait_group %0;" ::"n"(YOUNGER) : "memory");
+}
+
+// Four 8x8 matrices of 16-bit elements. Lane l gives the address of row l % 8 of matrix l / 8; each lane gets elements
+// 2 * (l % 4) and the next of row l / 4 of every matrix.
+__device__ __forceinline__ void load_matrices(u32 (&to)[4], u32 from) {
+    asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(to[0]), "=r"(to[1]), "=r"(to[2]), "=r"(to[3])
+                 : "r"(from)
+                 : "memory");
+}
+
+// The same, transposed: each lane gets row elements as columns.
+__device__ __forceinline__ void load_matrices_transposed(u32 (&to)[4], u32 from) {
+    asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(to[0]), "=r"(to[1]), "=r"(to[2]), "=r"(to[3])
+                 : "r"(from)
+                 : "memory");
+}
+
+// sum (16 x 8, f32) += left (16 x 16, bf16) * right (16 x 8, bf16). With g = lane / 4 and c = lane % 4: sum has rows g
+// (0, 1) and g + 8 (2, 3), columns 2c and 2c + 1; left has rows g (0, 2) and g + 8 (1, 3), columns 2c.. (0, 1) and
+// 8 + 2c.. (2, 3); right has column g, rows 2c.. and 8 + 2c...
+__device__ __forceinline__ void multiply(float (&sum)[4], const u32 (&left)[4], u32 right0, u32 right1) {
+    asm("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, "
+        "%3};"
+        : "+f"(sum[0]), "+f"(sum[1]), "+f"(sum[2]), "+f"(sum[3])
+        : "r"(left[0]), "r"(left[1]), "r"(left[2]), "r"(left[3]), "r"(right0), "r"(right1));
+}
