@@ -1,0 +1,31 @@
+//! Stand-ins for CUDA kernels: the signatures of launch wrappers, and nothing is launched.
+
+use memtier::{Cuda, Fits, Input, Is, LaunchError, Place, Recorder, SameElement, StableSpanMut};
+
+/// `out += x`.
+///
+/// # Errors
+/// Never: there is no device.
+pub fn add_assign<P: Place<Space: Is<Cuda>>>(
+    on: &Recorder<P>,
+    out: &mut StableSpanMut<'_, impl SameElement<f32>, impl Fits<P>>,
+    x: impl Input<f32, P>,
+) -> Result<(), LaunchError> {
+    let (_out, _x) = (out.output::<f32, P>(on), x.input());
+    Ok(())
+}
+
+/// `out = weight * x`.
+///
+/// # Errors
+/// Never: there is no device.
+pub fn matmul<P: Place<Space: Is<Cuda>>>(
+    on: &Recorder<P>,
+    rows: usize,
+    out: &mut StableSpanMut<'_, impl SameElement<f32>, impl Fits<P>>,
+    weight: impl Input<f32, P>,
+    x: impl Input<f32, P>,
+) -> Result<(), LaunchError> {
+    let (_rows, _out, _weight, _x) = (rows, out.output::<f32, P>(on), weight.input(), x.input());
+    Ok(())
+}

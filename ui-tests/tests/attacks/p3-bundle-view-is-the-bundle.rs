@@ -1,0 +1,55 @@
+//! row: d
+//! error: E0200
+//! says: the trait `Bundle` requires an `unsafe impl` declaration
+//! A bundle whose view is the bundle itself: a step could move a captured part out.
+
+#![forbid(unsafe_code)]
+
+use memtier::__private::{Carver, Check, Cx, Declarer, Keep, PoolGate};
+use memtier::*;
+use ui_tests::*;
+
+#[graph_captured]
+pub struct Honest {
+    pub work: DecodeWorkspace,
+}
+
+pub struct One {
+    pub work: Option<DecodeWorkspace>,
+}
+
+#[cfg(crime)]
+impl Bundle for One {
+    type Space = Host;
+    type Spec = ();
+    type Lines = HonestLines;
+    type View<'a, P: Place<Space = Host>> = &'a mut One;
+    type LoadView<'a, P: Place<Space = Host>> = &'a mut One;
+    type Kept = One;
+    const NAME: &'static str = "One";
+
+    fn price(_: &(), _: &mut dyn FnMut(memtier::plan::Demand)) -> Result<(), SizeError> {
+        Ok(())
+    }
+    fn declare(_: (), _: &mut Declarer<'_>) -> HonestLines {
+        unreachable!()
+    }
+    fn carve(_: HonestLines, _: &mut Carver<'_>) -> Self {
+        unreachable!()
+    }
+    fn view<P: Place<Space = Host>>(&mut self, _: &Cx<P>) -> &mut One {
+        self
+    }
+    fn load_view<P: Place<Space = Host>>(&mut self, _: &Cx<P>) -> &mut One {
+        self
+    }
+    fn kept(self) -> One {
+        self
+    }
+    fn keep(&self, _: &mut Keep) {}
+    fn gates(&self, _: &mut dyn FnMut(&dyn PoolGate)) {}
+}
+
+pub fn main() {
+    let _: Option<Honest> = None;
+}

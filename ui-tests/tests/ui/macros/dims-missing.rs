@@ -1,0 +1,25 @@
+//! row: macros
+//! error: macro
+//! says: `dims` is missing
+//! Shapes made of what?
+
+use memtier::*;
+use ui_tests::*;
+
+#[cfg(crime)]
+#[tier(ModelResident)]
+pub struct Norms {
+    #[shape(hidden)]
+    pub norm: f32,
+}
+
+#[cfg(not(crime))]
+#[tier(ModelResident, dims = Dims)]
+pub struct Norms {
+    #[shape(hidden)]
+    pub norm: f32,
+}
+
+pub fn main() {
+    let _: Option<Norms> = None;
+}
