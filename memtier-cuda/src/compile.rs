@@ -42,20 +42,24 @@ pub struct KernelUse {
 /// # Errors
 /// [`KernelError::Compile`] with the compiler's words, or [`KernelError::File`].
 pub fn compile_kernels(nvrtc: &Nvrtc, for_ptx: &Nvrtc, folder: &Path) -> Result<Vec<KernelUse>, KernelError> {
+    let targets = CUBINS.map(|target| (target, nvrtc, "cubin"));
+    let targets = targets.into_iter().chain([(PTX, for_ptx, "ptx")]);
+    // A thread a target: the compiler takes a while.
+    let results: Vec<_> = std::thread::scope(|scope| {
+        let threads: Vec<_> = targets
+            .map(|(target, nvrtc, kind)| scope.spawn(move || compile_target(nvrtc, target, kind, folder)))
+            .collect();
+        threads
+            .into_iter()
+            .map(|thread| thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
+            .collect()
+    });
     let mut uses = Vec::new();
     let mut manifest = format!("{TITLE}\nsources {:016x}\n", fingerprint());
-    let targets = CUBINS.map(|target| (target, nvrtc, "cubin"));
-    for (target, nvrtc, kind) in targets.into_iter().chain([(PTX, for_ptx, "ptx")]) {
-        let (major, minor) = nvrtc.version();
-        let place = folder.join(target);
-        fs::create_dir_all(&place).map_err(|error| file(&place, &error))?;
-        for (name, text) in SOURCES {
-            let compiled = nvrtc.build(Source { name, text, headers: HEADERS }, target)?;
-            let path = place.join(format!("{name}.{kind}"));
-            fs::write(&path, &compiled.image).map_err(|error| file(&path, &error))?;
-            let _ = writeln!(manifest, "image {target} {name}.{kind} {} nvrtc {major}.{minor}", compiled.image.len());
-            uses.extend(uses_of(&compiled.log, target));
-        }
+    for result in results {
+        let (images, of_target) = result?;
+        manifest += &images;
+        uses.extend(of_target);
     }
     for KernelUse { kernel, target, registers, stack, spills, shared } in &uses {
         let _ = writeln!(
@@ -66,6 +70,27 @@ pub fn compile_kernels(nvrtc: &Nvrtc, for_ptx: &Nvrtc, folder: &Path) -> Result<
     let path = folder.join(MANIFEST);
     fs::write(&path, manifest).map_err(|error| file(&path, &error))?;
     Ok(uses)
+}
+
+/// Compiles every source for one target; gives the manifest's lines and what the compiler used.
+fn compile_target(
+    nvrtc: &Nvrtc,
+    target: &'static str,
+    kind: &str,
+    folder: &Path,
+) -> Result<(String, Vec<KernelUse>), KernelError> {
+    let (major, minor) = nvrtc.version();
+    let place = folder.join(target);
+    fs::create_dir_all(&place).map_err(|error| file(&place, &error))?;
+    let (mut images, mut uses) = (String::new(), Vec::new());
+    for (name, text) in SOURCES {
+        let compiled = nvrtc.build(Source { name, text, headers: HEADERS }, target)?;
+        let path = place.join(format!("{name}.{kind}"));
+        fs::write(&path, &compiled.image).map_err(|error| file(&path, &error))?;
+        let _ = writeln!(images, "image {target} {name}.{kind} {} nvrtc {major}.{minor}", compiled.image.len());
+        uses.extend(uses_of(&compiled.log, target));
+    }
+    Ok((images, uses))
 }
 
 pub(crate) fn file(path: &Path, error: &std::io::Error) -> KernelError {
@@ -124,9 +149,25 @@ mod tests {
         assert_eq!(uses, [expected]);
     }
 
-    /// Needs no GPU, but NVRTC: `MEMTIER_NVRTC` names the library.
+    /// The instructions of an image, by name, with how often they are there.
+    fn opcodes(nvdisasm: &std::ffi::OsStr, image: &Path) -> std::collections::BTreeMap<String, usize> {
+        let output = std::process::Command::new(nvdisasm).arg("-c").arg(image).output().unwrap();
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        let mut counts = std::collections::BTreeMap::new();
+        for line in String::from_utf8_lossy(&output.stdout).lines() {
+            // An address in a comment, a predicate perhaps, and the instruction with its suffixes.
+            let Some((_, code)) = line.split_once("*/") else { continue };
+            let code = code.trim().trim_start_matches(|c: char| c == '@');
+            let word = code.split_whitespace().find(|word| !word.trim_start_matches('!').starts_with("P"));
+            let name = word.and_then(|word| word.trim_end_matches(';').split('.').next()).unwrap_or_default();
+            *counts.entry(name.to_owned()).or_insert(0) += 1;
+        }
+        counts
+    }
+
+    /// Needs no GPU, but NVRTC: `MEMTIER_NVRTC` names the library, `MEMTIER_NVDISASM` the disassembler.
     #[test]
-    fn every_kernel_compiles_for_every_target_without_spills() {
+    fn every_kernel_compiles_for_every_target_into_what_is_meant() {
         let Some(path) = std::env::var_os("MEMTIER_NVRTC") else {
             println!("skipped: MEMTIER_NVRTC does not name a libnvrtc");
             return;
@@ -134,12 +175,26 @@ mod tests {
         let nvrtc = Nvrtc::open(Path::new(&path)).unwrap();
         let folder = std::env::temp_dir().join(format!("memtier-kernels-{}", std::process::id()));
         let uses = compile_kernels(&nvrtc, &nvrtc, &folder).unwrap();
-        fs::remove_dir_all(&folder).unwrap();
         assert_eq!(uses.len(), crate::kernels::entries::ENTRIES.len() * CUBINS.len());
         for KernelUse { kernel, target, registers, stack, spills, shared } in uses {
             assert_eq!((stack, spills), (0, 0), "{kernel} on {target}");
             assert!(registers > 0 && registers <= 255 && shared <= 1024, "{kernel} on {target}: {registers} registers");
         }
+        match std::env::var_os("MEMTIER_NVDISASM") {
+            None => println!("skipped: MEMTIER_NVDISASM does not name a nvdisasm; instructions were not looked at"),
+            Some(nvdisasm) => {
+                for (target, (name, _)) in CUBINS.iter().flat_map(|target| SOURCES.iter().map(move |it| (target, it))) {
+                    let found = opcodes(&nvdisasm, &folder.join(target).join(format!("{name}.cubin")));
+                    let has = |name: &str| found.contains_key(name);
+                    assert!(has("EXIT") && !has("LDL") && !has("STL"), "{name} on {target}: {found:?}");
+                    if *name == "decode" {
+                        // Tensor cores, matrix loads, and copies that bypass the registers.
+                        assert!(has("HMMA") && has("LDSM") && has("LDGSTS"), "{name} on {target}: {found:?}");
+                    }
+                }
+            }
+        }
+        fs::remove_dir_all(&folder).unwrap();
     }
 
     #[test]
