@@ -58,6 +58,25 @@ struct Shared {
     panic: Mutex<Option<Box<dyn Any + Send>>>,
 }
 
+/// How many workers have come up.
+#[derive(Default)]
+struct Started {
+    count: Mutex<usize>,
+    more: Condvar,
+}
+
+impl Started {
+    fn add(&self) {
+        *self.count.lock().unwrap_or_else(PoisonError::into_inner) += 1;
+        self.more.notify_one();
+    }
+
+    fn until(&self, all: usize) {
+        let count = self.count.lock().unwrap_or_else(PoisonError::into_inner);
+        drop(self.more.wait_while(count, |count| *count < all).unwrap_or_else(PoisonError::into_inner));
+    }
+}
+
 /// What `Shared::state` packs: which region it is, whether workers may still enter, and how many have.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct State(u64);
@@ -132,14 +151,22 @@ impl Threads {
             panic: Mutex::new(None),
         });
         let mut threads = Threads { shared, workers: Vec::with_capacity(count - 1), gate: Mutex::new(()), spin };
+        // A thread's own start allocates, and may come late: nobody is to see that in a kernel call.
+        let started = Arc::new(Started::default());
         for index in 1..count {
             let shared = Arc::clone(&threads.shared);
+            let started = Arc::clone(&started);
             let worker = std::thread::Builder::new()
                 .name(format!("kernel-{index}"))
-                .spawn(move || shared.work(index, count, spin))
+                .spawn(move || {
+                    started.add();
+                    drop(started);
+                    shared.work(index, count, spin);
+                })
                 .map_err(|error| refuse(error.to_string()))?;
             threads.workers.push(worker);
         }
+        started.until(count - 1);
         Ok(threads)
     }
 
