@@ -11,7 +11,7 @@ use memtier_model::ModelLayout;
 use memtier_model::demands::{LlamaCpp, vllm};
 
 use crate::args::{self, Accounting, Colour, Options, Output, Request};
-use crate::device::CARDS;
+use crate::device::{CARDS, Platform, taken};
 use crate::planned::{self, Planned};
 use crate::text::{self, Paint, mib};
 use crate::{compare, help, json, picture};
@@ -46,11 +46,22 @@ fn answer(arguments: impl IntoIterator<Item = OsString>) -> Result<Outcome, Stri
 }
 
 fn devices() -> String {
-    let mut text = String::from("card                    MiB\n");
+    let mut text = format!("{:<20} {:>8} {:>8} {:>9} {:>9}\n", "card, MiB", "total", "usable", "context", "libraries");
     for card in CARDS {
-        let _ = writeln!(text, "{:<20} {:>6}", card.name, card.total_mib);
+        let (usable, taken) = (card.usable(Platform::Linux), taken(card.name, Platform::Linux));
+        let assumed = if card.usable_mib.is_none() { "~" } else { " " };
+        let (context, library) = (taken.context_mib, taken.library_mib);
+        let measured = if taken.measured.is_some() { " " } else { "~" };
+        let _ = writeln!(
+            text,
+            "{:<20} {:>8} {usable:>7}{assumed} {context:>8}{measured} {library:>8}~",
+            card.name, card.total_mib
+        );
     }
-    text.push_str("\nMiB as the driver reports them (nvidia-smi, memory.total)\n");
+    text.push_str(
+        "\ntotal: nvidia-smi's memory.total; usable: what a process sees under Linux; ~ assumed, not seen.\n\
+         RTX 5090 under Windows or WSL2: context 1680, libraries 3900 (measured with cuBLAS and CUTLASS).\n",
+    );
     text
 }
 

@@ -15,8 +15,23 @@ pub const SPACE: &str = "cuda";
 pub struct Card {
     /// Its name, without the vendor's.
     pub name: &'static str,
-    /// MiB that the driver reports as total. Less than what is on the box where ECC or the driver takes some.
+    /// MiB that `nvidia-smi` reports as `memory.total`. Less than what is on the box where ECC or the driver takes some.
     pub total_mib: u64,
+    /// MiB that a process under Linux sees as total (`cudaMemGetInfo`), where somebody has looked: the driver keeps the
+    /// rest for itself. Under Windows a process sees all of it.
+    pub usable_mib: Option<u64>,
+}
+
+impl Card {
+    /// What a process sees: as somebody saw it, or a fiftieth less than the total, which is more than any card seen
+    /// keeps.
+    pub const fn usable(&self, platform: Platform) -> u64 {
+        match (platform, self.usable_mib) {
+            (Platform::Windows, _) => self.total_mib,
+            (Platform::Linux, Some(usable)) => usable,
+            (Platform::Linux, None) => self.total_mib - self.total_mib / 50,
+        }
+    }
 }
 
 /// Where a figure comes from.
@@ -26,8 +41,10 @@ pub struct Taken {
     pub context_mib: u64,
     /// MiB that vendor libraries claim on first use.
     pub library_mib: u64,
-    /// Whether somebody measured it, on which machine and when; otherwise an assumption.
+    /// What somebody measured of it, on which machine and when; the rest is assumed.
     pub measured: Option<&'static str>,
+    /// Whether the libraries' part was measured.
+    pub library_measured: bool,
 }
 
 /// The operating system under the driver.
@@ -39,36 +56,38 @@ pub enum Platform {
     Windows,
 }
 
-/// `memory.total` of `nvidia-smi`, in MiB, as of November 2026. With ECC where it cannot be turned off.
+/// Total: `memory.total` of `nvidia-smi`, as of November 2026, with ECC where it cannot be turned off. Usable: of the H200
+/// measured (driver 580.159, 29 November 2026); of the others what PyTorch's out-of-memory messages give as capacity, in
+/// hundredths of a GiB, rounded down.
 pub const CARDS: &[Card] = &[
-    Card { name: "A10", total_mib: 23_028 },
-    Card { name: "A100 40GB", total_mib: 40_960 },
-    Card { name: "A100 80GB", total_mib: 81_920 },
-    Card { name: "B200", total_mib: 183_359 },
-    Card { name: "H100 80GB", total_mib: 81_559 },
-    Card { name: "H200", total_mib: 143_771 },
-    Card { name: "L4", total_mib: 23_034 },
-    Card { name: "L40S", total_mib: 46_068 },
-    Card { name: "RTX 3060", total_mib: 12_288 },
-    Card { name: "RTX 3070", total_mib: 8192 },
-    Card { name: "RTX 3090", total_mib: 24_576 },
-    Card { name: "RTX 4060", total_mib: 8188 },
-    Card { name: "RTX 4060 Ti 16GB", total_mib: 16_380 },
-    Card { name: "RTX 4070", total_mib: 12_282 },
-    Card { name: "RTX 4070 Ti SUPER", total_mib: 16_376 },
-    Card { name: "RTX 4080", total_mib: 16_376 },
-    Card { name: "RTX 4090", total_mib: 24_564 },
-    Card { name: "RTX 5070", total_mib: 12_227 },
-    Card { name: "RTX 5070 Ti", total_mib: 16_303 },
-    Card { name: "RTX 5080", total_mib: 16_303 },
-    Card { name: "RTX 5090", total_mib: 32_607 },
-    Card { name: "RTX 6000 Ada", total_mib: 49_140 },
-    Card { name: "RTX A6000", total_mib: 49_140 },
-    Card { name: "RTX PRO 6000", total_mib: 97_887 },
-    Card { name: "T4", total_mib: 15_360 },
-    Card { name: "Tesla P40", total_mib: 24_576 },
-    Card { name: "V100 16GB", total_mib: 16_384 },
-    Card { name: "V100 32GB", total_mib: 32_768 },
+    Card { name: "A10", total_mib: 23_028, usable_mib: None },
+    Card { name: "A100 40GB", total_mib: 40_960, usable_mib: None },
+    Card { name: "A100 80GB", total_mib: 81_920, usable_mib: Some(81_050) },
+    Card { name: "B200", total_mib: 183_359, usable_mib: None },
+    Card { name: "H100 80GB", total_mib: 81_559, usable_mib: Some(81_008) },
+    Card { name: "H200", total_mib: 143_771, usable_mib: Some(143_155) },
+    Card { name: "L4", total_mib: 23_034, usable_mib: None },
+    Card { name: "L40S", total_mib: 46_068, usable_mib: None },
+    Card { name: "RTX 3060", total_mib: 12_288, usable_mib: None },
+    Card { name: "RTX 3070", total_mib: 8192, usable_mib: None },
+    Card { name: "RTX 3090", total_mib: 24_576, usable_mib: Some(24_258) },
+    Card { name: "RTX 4060", total_mib: 8188, usable_mib: None },
+    Card { name: "RTX 4060 Ti 16GB", total_mib: 16_380, usable_mib: None },
+    Card { name: "RTX 4070", total_mib: 12_282, usable_mib: None },
+    Card { name: "RTX 4070 Ti SUPER", total_mib: 16_376, usable_mib: None },
+    Card { name: "RTX 4080", total_mib: 16_376, usable_mib: None },
+    Card { name: "RTX 4090", total_mib: 24_564, usable_mib: Some(24_207) },
+    Card { name: "RTX 5070", total_mib: 12_227, usable_mib: None },
+    Card { name: "RTX 5070 Ti", total_mib: 16_303, usable_mib: None },
+    Card { name: "RTX 5080", total_mib: 16_303, usable_mib: None },
+    Card { name: "RTX 5090", total_mib: 32_607, usable_mib: Some(32_112) },
+    Card { name: "RTX 6000 Ada", total_mib: 49_140, usable_mib: None },
+    Card { name: "RTX A6000", total_mib: 49_140, usable_mib: None },
+    Card { name: "RTX PRO 6000", total_mib: 97_887, usable_mib: None },
+    Card { name: "T4", total_mib: 15_360, usable_mib: Some(14_930) },
+    Card { name: "Tesla P40", total_mib: 24_576, usable_mib: None },
+    Card { name: "V100 16GB", total_mib: 16_384, usable_mib: None },
+    Card { name: "V100 32GB", total_mib: 32_768, usable_mib: None },
 ];
 
 /// What is gone on a card before the first allocation, by platform.
@@ -78,14 +97,25 @@ pub fn taken(card: &str, platform: Platform) -> Taken {
             context_mib: 1680,
             library_mib: 3900,
             measured: Some("RTX 5090, WSL2: 1679.6 MiB and 3848 to 3886 MiB with cuBLAS and CUTLASS, July 2026"),
+            library_measured: true,
         },
         ("H200", Platform::Linux) => H200,
-        (_, Platform::Windows) => Taken { context_mib: 1200, library_mib: 600, measured: None },
-        (_, Platform::Linux) => Taken { context_mib: 500, library_mib: 300, measured: None },
+        (_, Platform::Windows) => {
+            Taken { context_mib: 1200, library_mib: 600, measured: None, library_measured: false }
+        }
+        (_, Platform::Linux) => Taken { context_mib: 500, library_mib: 300, measured: None, library_measured: false },
     }
 }
 
-const H200: Taken = Taken { context_mib: 600, library_mib: 300, measured: None };
+/// The context is measured; what libraries take was not, and is the assumption for Linux.
+const H200: Taken = Taken {
+    context_mib: 527,
+    library_mib: 300,
+    measured: Some(
+        "H200, Linux, driver 580.159: 526.8 MiB of context, 29 November 2026; the library reserve is assumed",
+    ),
+    library_measured: false,
+};
 
 /// One device of a plan.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -109,9 +139,9 @@ impl Device {
         Limits {
             context: Bytes::mib(self.taken.context_mib),
             library_reserve: Bytes::mib(self.taken.library_mib),
-            library_source: match self.taken.measured {
-                Some(_) => ReserveSource::Remembered,
-                None => ReserveSource::Assumed,
+            library_source: match self.taken.library_measured {
+                true => ReserveSource::Remembered,
+                false => ReserveSource::Assumed,
             },
             ..Limits::new(SPACE, self.budget)
         }
@@ -155,8 +185,8 @@ pub fn parse(text: &str, platform: Platform) -> Result<Vec<Device>, String> {
         };
         format!("--device {text}: unknown card \"{name}\"{near}; `memtier devices` lists them, or give --vram-budget")
     })?;
-    let device =
-        Device { name: card.name.to_owned(), budget: Bytes::mib(card.total_mib), taken: taken(card.name, platform) };
+    let budget = Bytes::mib(card.usable(platform));
+    let device = Device { name: card.name.to_owned(), budget, taken: taken(card.name, platform) };
     Ok(vec![device; count])
 }
 
@@ -210,8 +240,10 @@ fn this(platform: Platform) -> Result<Vec<Device>, String> {
 fn reported(line: &str, platform: Platform) -> Option<Device> {
     let mut fields = line.rsplitn(3, ',').map(str::trim);
     let (_, total, name) = (fields.next()?, fields.next()?.parse::<u64>().ok()?, fields.next()?);
-    let known = find(name).map_or("", |card| card.name);
-    Some(Device { name: name.to_owned(), budget: Bytes::mib(total), taken: taken(known, platform) })
+    // The driver's total may be of a card that is not in the table.
+    let card = find(name).copied().filter(|card| card.total_mib == total);
+    let card = card.unwrap_or(Card { name: "", total_mib: total, usable_mib: None });
+    Some(Device { name: name.to_owned(), budget: Bytes::mib(card.usable(platform)), taken: taken(card.name, platform) })
 }
 
 fn one_line(text: &str) -> String {
@@ -246,8 +278,18 @@ mod tests {
     #[test]
     fn a_line_of_the_driver_is_a_device() {
         let device = reported("NVIDIA H200, 143771, 4", Platform::Linux).expect("a device");
-        assert_eq!((device.name.as_str(), device.budget), ("NVIDIA H200", Bytes::mib(143_771)));
+        assert_eq!((device.name.as_str(), device.budget), ("NVIDIA H200", Bytes::mib(143_155)));
         assert_eq!(reported("Field not found", Platform::Linux), None);
+    }
+
+    #[test]
+    fn a_process_never_sees_more_than_the_driver_has() {
+        for card in CARDS {
+            for platform in [Platform::Linux, Platform::Windows] {
+                let usable = card.usable(platform);
+                assert!(usable <= card.total_mib && usable > card.total_mib * 9 / 10, "{}", card.name);
+            }
+        }
     }
 
     #[test]

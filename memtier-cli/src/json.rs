@@ -73,7 +73,7 @@ fn device(on: &OnDevice) -> Value {
     json!({
         "name": on.device.name,
         "budget": on.device.budget.count(),
-        "reserve_measured": on.device.taken.measured.is_some(),
+        "reserve_measured": on.device.taken.library_measured,
         "part": on.portion.as_ref().map(|portion| json!({
             "first_layer": portion.layers.start,
             "layers": portion.layers.end - portion.layers.start,

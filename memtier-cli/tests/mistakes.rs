@@ -53,7 +53,7 @@ fn flags_and_values_are_corrected() {
 #[test]
 fn paths_are_said_to_be_what_they_are() {
     let folder = Folder::new("paths");
-    let model = folder.model("model", &zoo::qwen3(QWEN3_0_6B, TensorType::Q8_0));
+    folder.model("model", &zoo::qwen3(QWEN3_0_6B, TensorType::Q8_0));
     let page = folder.write("page.gguf", "<!DOCTYPE html><html>403 Forbidden</html>");
     let pointer = folder.write("pointer.gguf", "version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 9\n");
     let empty = folder.write("empty.gguf", "");

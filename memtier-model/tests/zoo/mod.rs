@@ -2,7 +2,7 @@
 //!
 //! The shapes are those of the published models; the files are made here and never had weights.
 
-#![allow(dead_code, unreachable_pub, reason = "each test takes the models it needs")]
+#![allow(dead_code, unreachable_pub, unused_imports, reason = "each test takes the models it needs")]
 
 mod blocks;
 mod mixes;
