@@ -10,7 +10,7 @@ use crate::{build, paths, process};
 /// The command's face.
 pub const COMMAND: Command = Command {
     name: "gpu",
-    about: "stages the CUDA tests and benches under target/gpu, and runs them where there is an NVIDIA GPU",
+    about: "stages the CUDA tests and compiled kernels under target/gpu, and runs them where there is an NVIDIA GPU",
     flags: &[Flag { name: "stage-only", value: "", check: Check::Any, help: "do not run, even if there is a GPU" }],
     words: Some(("-- ARGS…", "passed to every test program, such as a filter")),
     examples: &[
@@ -25,11 +25,15 @@ pub const COMMAND: Command = Command {
 /// The build fails, the folder cannot be written, or a test fails on the GPU.
 pub fn run(parsed: Parsed) -> Result<(), Failure> {
     let arguments = ["test", "--release", "--package", "memtier-cuda", "--no-run", "--lib", "--tests", "--benches"];
-    let built = build::artifacts(arguments)?;
+    let mut built = build::artifacts(arguments)?;
+    // Programs of the crate are built along with its tests, and tested elsewhere.
+    built.retain(|artifact| artifact.kind != "bin");
     let folder = paths::target().join("gpu");
     let names = stage(&built, &folder)?;
+    compile_kernels(&folder.join("kernels"))?;
     println!("staged in {}:", folder.display());
     names.iter().for_each(|name| println!("  {name}"));
+    println!("  kernels/");
     if !Path::new("/dev/nvidia0").exists() {
         println!("no NVIDIA GPU here (/dev/nvidia0): nothing was run");
         println!("to run: copy {} to a machine with a GPU and start run.sh there", folder.display());
@@ -43,6 +47,30 @@ pub fn run(parsed: Parsed) -> Result<(), Failure> {
         status if status.success() => Ok(()),
         status => Err(Failure::child(status)),
     }
+}
+
+/// Compiles the CUDA kernels into `folder`. Needs neither a GPU nor a toolkit, only NVRTC: the libraries that
+/// `MEMTIER_NVRTC` and `MEMTIER_PTX_NVRTC` name, or those that `kernels/fetch-nvrtc.sh` puts into the cache.
+fn compile_kernels(folder: &Path) -> Result<(), Failure> {
+    let mut variables = Vec::new();
+    if std::env::var_os("MEMTIER_NVRTC").is_none() {
+        let mut script = std::process::Command::new("sh");
+        script.current_dir(paths::root()).arg("kernels/fetch-nvrtc.sh").env("MEMTIER_CACHE", paths::cache()?);
+        let said = process::output(&mut script).map_err(|_| {
+            Failure::new("cannot fetch NVRTC (see above); set MEMTIER_NVRTC to a libnvrtc.so of CUDA 13.1 or newer")
+        })?;
+        variables.extend(said.lines().filter_map(exported));
+    }
+    let mut compiler =
+        build::cargo(["run", "--quiet", "--release", "--package", "memtier-cuda", "--bin", "compile-kernels", "--"]);
+    compiler.arg("--out").arg(folder).envs(variables);
+    process::output(&mut compiler).map(drop)
+}
+
+/// `("NAME", "value")` of a shell's `export NAME=value`.
+fn exported(line: &str) -> Option<(String, String)> {
+    let (name, value) = line.strip_prefix("export ")?.split_once('=')?;
+    Some((name.to_owned(), value.to_owned()))
 }
 
 /// Copies the programs into a fresh folder beside a script that runs them; returns their names.
@@ -84,7 +112,9 @@ fn copy(from: &PathBuf, to: &Path) -> Result<(), Failure> {
 /// Runs every program, then fails if one failed. Each is named before it runs, so a hang names itself.
 fn script(names: &[String]) -> String {
     let mut text = String::from("#!/bin/sh\n# Runs the staged CUDA tests; arguments go to each of them.\n");
-    text += "cd \"$(dirname \"$0\")\" || exit 1\nfailed=0\n";
+    text += "cd \"$(dirname \"$0\")\" || exit 1\n";
+    // Without a device these tests say so and pass; here that would be a wrong answer.
+    text += "export MEMTIER_REQUIRE_GPU=1 MEMTIER_KERNELS=\"$PWD/kernels\"\nfailed=0\n";
     for name in names {
         text += &format!("echo '== {name}'\n./{name} \"$@\" || failed=1\n");
     }
@@ -94,6 +124,12 @@ fn script(names: &[String]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_fetch_scripts_words_become_variables() {
+        assert_eq!(exported("export A=/x/lib.so"), Some(("A".into(), "/x/lib.so".into())));
+        assert_eq!(exported("fetching"), None);
+    }
 
     #[cfg(unix)]
     #[test]

@@ -11,6 +11,10 @@ pub struct Counts {
     pub skipped: u64,
     /// The names of failed tests, as printed.
     pub failures: Vec<String>,
+    /// Tests of the program that is running which said that they cannot run here. It will count them as passed.
+    saying_skipped: u64,
+    /// Whether the test whose output is being shown has said so already.
+    said_skipped: bool,
 }
 
 impl Counts {
@@ -19,9 +23,18 @@ impl Counts {
         let line = strip_colours(line);
         if let Some(result) = line.strip_prefix("test result: ") {
             let number = |word| number_before(result, word);
-            self.passed += number("passed");
+            let skipped = std::mem::take(&mut self.saying_skipped).min(number("passed"));
+            self.passed += number("passed") - skipped;
             self.failed += number("failed");
-            self.skipped += number("ignored");
+            self.skipped += number("ignored") + skipped;
+            return;
+        }
+        if line.starts_with("---- ") && line.ends_with(" stdout ----") {
+            self.said_skipped = false;
+        } else if line.starts_with("SKIPPED: ") || (line.starts_with("skipped: ") && !self.said_skipped) {
+            // Upper case is written past the harness, once a test; lower case is output that the harness shows.
+            self.said_skipped = line.starts_with("skipped: ");
+            self.saying_skipped += 1;
             return;
         }
         let Some((name, verdict)) = line.strip_prefix("test ").and_then(|rest| rest.rsplit_once(" ... ")) else {
@@ -123,6 +136,17 @@ mod tests {
         );
         assert_eq!(counts.closing_line(), "2 passed, 2 failed, 0 skipped");
         assert_eq!(counts.failures, ["tests/ui/tier/y.rs", "tests/ui/tier/z.rs"]);
+    }
+
+    #[test]
+    fn a_test_that_says_it_cannot_run_is_skipped_not_passed() {
+        let counts = count(
+            "SKIPPED: /models/x.gguf is not there\n\nsuccesses:\n\n---- gpu::a stdout ----\nskipped: no CUDA device\n\
+             skipped: no CUDA device\n\n---- gpu::b stdout ----\nskipped: no CUDA device\n\nsuccesses:\n    gpu::a\n\
+             test result: ok. 5 passed; 0 failed; 1 ignored; 0 measured; 0 filtered out; finished in 0.01s\n\
+             test result: ok. 5 passed; 0 failed; 0 ignored; 0 measured; 0 filtered out; finished in 0.01s\n",
+        );
+        assert_eq!(counts.closing_line(), "7 passed, 0 failed, 4 skipped");
     }
 
     #[test]

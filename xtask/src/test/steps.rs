@@ -87,6 +87,8 @@ const APART: &[&str] = &["engine-kernels", "memtier-engine", "ui-tests"];
 fn core(_: &Given) -> Vec<Task> {
     let mut command = cargo(["test", "--workspace", "--no-fail-fast", "--lib", "--bins", "--tests"]);
     command.args(APART.iter().flat_map(|package| ["--exclude", package]));
+    // So that a test which cannot run here (no GPU) is heard saying so.
+    command.args(["--", "--show-output"]);
     vec![tests("cargo test", command)]
 }
 
@@ -98,7 +100,7 @@ fn ui(_: &Given) -> Vec<Task> {
 fn engine(_: &Given) -> Vec<Task> {
     let arguments = ["test", "--release", "--no-fail-fast", "-p", "engine-kernels", "-p", "memtier-engine"];
     let mut command = cargo(arguments);
-    command.args(["--lib", "--bins", "--tests"]);
+    command.args(["--lib", "--bins", "--tests", "--", "--show-output"]);
     vec![tests("cargo test --release", command)]
 }
 
