@@ -4,7 +4,7 @@ use std::fmt;
 
 /// How many graphs are kept unless the engine says otherwise: decode, a few batch sizes, and a prefill shape or two. Ours;
 /// the plan charges what each graph costs, so this is a choice of the engine and not a fact about devices.
-pub const DEFAULT_CAPACITY: usize = 8;
+pub const DEFAULT_GRAPHS: usize = 8;
 
 /// What a [`GraphCache`] did so far.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
@@ -111,7 +111,7 @@ impl<K: PartialEq, G> GraphCache<K, G> {
 
 impl<K: PartialEq, G> Default for GraphCache<K, G> {
     fn default() -> Self {
-        Self::new(DEFAULT_CAPACITY)
+        Self::new(DEFAULT_GRAPHS)
     }
 }
 

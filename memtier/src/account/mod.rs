@@ -55,7 +55,7 @@ mod tests;
 
 pub use budget::{BadSize, Budget, BudgetDecision, DeviceMemory, decide_budget, parse_size};
 pub use class::SizeClass;
-pub use graph_cache::{DEFAULT_CAPACITY, GraphCache, GraphStats, Switched};
+pub use graph_cache::{DEFAULT_GRAPHS, GraphCache, GraphStats, Switched};
 pub use place::{Life, Node, PlaceError, Placement, Storage, TopologyError, lives};
 pub use pool::{BackendId, Buf, ClassPool, Length, OutsideLength, OverBudget, SlotId, TakeError};
 pub use report::AccountReport;

@@ -2,10 +2,10 @@
 
 use crate::units::{Bytes, Tokens};
 
-/// Host bytes of one token's KV state in Q4, as measured on a 35B mixture-of-experts model (40 layers, 10 of them with
-/// attention): about 5.76 KiB.
+/// KV state of one token in Q4, for a Qwen3.5 mixture-of-experts model: about 5.76 KiB, or 4.6 bits for each of the 10,240
+/// values that a token has there. An engine with another model computes its own, see [`plan::kv`](crate::plan::kv).
 pub const KV_BYTES_PER_TOKEN_Q4: Bytes = Bytes::new(5898);
-/// The same in FP32: 40 KiB.
+/// The same 10,240 values in FP32: 40 KiB.
 pub const KV_BYTES_PER_TOKEN_FP32: Bytes = Bytes::kib(40);
 
 /// The activation peak of a prefill on the host by prompt length, from measurements, interpolated.

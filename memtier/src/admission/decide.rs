@@ -1,6 +1,6 @@
 //! Admit, cap or refuse: a decision over one request, one set of limits and one snapshot.
 
-use std::time::Duration;
+use std::{fmt, time::Duration};
 
 use super::{
     cost::CostModel,
@@ -62,7 +62,7 @@ impl Request {
     }
 }
 
-/// What comes of a request.
+/// What comes of a request. `Display` is a line for the log.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Verdict {
     /// It may start as it is.
@@ -71,6 +71,16 @@ pub enum Verdict {
     Cap(Tokens),
     /// It may not start.
     Refuse(Refusal),
+}
+
+impl fmt::Display for Verdict {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Verdict::Admit => f.write_str("admitted"),
+            Verdict::Cap(window) => write!(f, "capped to {window}"),
+            Verdict::Refuse(refusal) => write!(f, "refused: {refusal}"),
+        }
+    }
 }
 
 impl Verdict {
@@ -97,8 +107,8 @@ pub struct AdmissionConfig {
     /// What a forward pass takes of each device of a split model. Default: 1.5 GiB, bounded because the pass works in
     /// tiles.
     pub device_scratch: Bytes,
-    /// What dequantisation and staging take of the host during an upload. Default: 2.4 GiB, as measured during the upload of
-    /// a 35B model.
+    /// What dequantisation and staging take of the host during an upload. Default: 2.4 GiB, as measured on a host
+    /// with K80 devices.
     pub load_spike: Bytes,
     /// When to ask again after a stall. Default: 10 s, the window that stalls are averaged over.
     pub retry_stall: Duration,

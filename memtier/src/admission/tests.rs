@@ -114,6 +114,18 @@ fn every_row_of_the_order_of_decisions() {
 }
 
 #[test]
+fn a_verdict_is_a_line_for_the_log() {
+    let stall = Reason::Stalled { full: Percent::hundredths(1723), most: Percent::whole(15) };
+    let refusal = Refusal { reason: stall, retry_after: Some(Duration::from_secs(10)) };
+    assert_eq!(Verdict::Cap(Tokens::new(4096)).to_string(), "capped to 4096 tokens");
+    assert_eq!(
+        Verdict::Refuse(refusal).to_string(),
+        "refused: a sustained memory stall: 17.23 % of the last ten seconds all tasks stood still, and 15.00 % is the \
+         limit; try again in 10 s"
+    );
+}
+
+#[test]
 fn kv_is_charged_beside_the_activations() {
     // 1000 tokens: 1 MiB of activations, and 5,898,000 bytes in Q4 or 40,960,000 in FP32.
     for (kv, needs) in [(KV_BYTES_PER_TOKEN_Q4, 5_898_000), (KV_BYTES_PER_TOKEN_FP32, 40_960_000)] {
@@ -335,6 +347,11 @@ proptest! {
             }
         }
     }
+
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 300, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
     fn who_waits_is_served_or_told_once_the_pressure_is_gone(

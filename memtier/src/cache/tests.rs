@@ -227,7 +227,7 @@ fn chart(title: &str, leg: &Leg, steps: usize) -> String {
 /// Shown with `cargo test -p memtier --lib the_run_that_died -- --nocapture`.
 #[test]
 fn the_run_that_died_at_step_19_plateaus_and_with_planned_storage_holds_nothing() {
-    let constant = leg(Policy::Constant, 128);
+    let constant = leg(Policy::Constant, 72);
     println!("{}", chart("bound 1 GiB, 262 MiB free", &constant, 40));
     assert_eq!(constant.died, Some(19));
     let last = *constant.held.last().unwrap();
@@ -235,14 +235,14 @@ fn the_run_that_died_at_step_19_plateaus_and_with_planned_storage_holds_nothing(
     assert_eq!(constant.stats.freed, Bytes::ZERO, "never evicted anything");
     assert!(matches!(constant.warnings[..], [(8, Warning::NewSizesEachStep { .. })]), "it was told at step 8");
 
-    let bounded = leg(Policy::Headroom, 128);
+    let bounded = leg(Policy::Headroom, 72);
     println!("{}", chart("bound from headroom: 64 MiB", &bounded, 40));
-    assert_eq!((bounded.died, bounded.held.len()), (None, 128));
+    assert_eq!((bounded.died, bounded.held.len()), (None, 72));
     assert!(bounded.held.iter().all(|held| *held <= 64.0), "above the bound");
     assert!(bounded.held[10..].iter().all(|held| *held > 40.0), "a plateau, not an empty cache");
-    assert!(bounded.stats.freed > Bytes::gib(1) && bounded.releases > 1000, "{}", bounded.stats);
+    assert!(bounded.stats.freed > Bytes::mib(800) && bounded.releases > 500, "{}", bounded.stats);
 
-    let planned = leg(Policy::Planned, 128);
+    let planned = leg(Policy::Planned, 72);
     println!("{}", chart("planned at its largest", &planned, 4));
     assert_eq!((planned.died, planned.stats.filed, planned.stats.held), (None, 0, Bytes::ZERO));
     assert_eq!((planned.warnings, planned.releases), (vec![], 0));

@@ -1,6 +1,6 @@
 //! Everything the watcher knows at one moment, as a value.
 
-use std::time::Duration;
+use std::{fmt, time::Duration};
 
 use super::{
     level::Level,
@@ -26,7 +26,8 @@ const HAS_MAX: u64 = 1 << 6;
 const FED: u32 = 16;
 const DEPTH: u32 = 32;
 
-/// Memory at one moment: a copy, which nobody changes. Two decisions from one snapshot see the same numbers.
+/// Memory at one moment: a copy, which nobody changes. Two decisions from one snapshot see the same numbers. `Display` is a
+/// line for the log.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct Snapshot {
     /// The worst level of everything below.
@@ -43,6 +44,25 @@ pub struct Snapshot {
     pub cgroup: Option<CgroupReading>,
     /// What was fed for each device.
     pub devices: Devices,
+}
+
+impl fmt::Display for Snapshot {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.level.name())?;
+        if let Some(HostReading { total, available }) = self.host {
+            write!(f, ", host {} of {} MiB available", available.count() >> 20, total.in_mib())?;
+        }
+        if let Some(Psi { some, full }) = self.psi {
+            write!(f, ", stalled some {some} full {full}")?;
+        }
+        if let Some((available, limit)) = self.cgroup.and_then(|group| group.available().zip(group.limit())) {
+            write!(f, ", cgroup {} of {} MiB available", available.count() >> 20, limit.in_mib())?;
+        }
+        for (index, DeviceReading { free, budget, .. }) in self.devices.iter() {
+            write!(f, ", device {index} {} of {} MiB free", free.count() >> 20, budget.in_mib())?;
+        }
+        Ok(())
+    }
 }
 
 impl Snapshot {
@@ -215,6 +235,19 @@ mod tests {
         assert_eq!(free.host_headroom(&t), Some(Bytes::gib(7)));
         assert_eq!(grouped.host_headroom(&t), Some(Bytes::new((3 << 30) - (4u64 << 30) * 15 / 100)));
         assert_eq!(Snapshot::default().host_headroom(&t), None);
+    }
+
+    #[test]
+    fn a_snapshot_is_a_line_for_the_log() {
+        assert_eq!(Snapshot::default().to_string(), "ok");
+        let mut snapshot = Snapshot { level: Level::Tight, psi: Some(Psi::default()), ..Snapshot::default() };
+        snapshot.host = Some(HostReading { total: Bytes::gib(8), available: Bytes::mib(1400) });
+        let reading = DeviceReading { free: Bytes::mib(900), budget: Bytes::gib(11), used: Bytes::ZERO };
+        snapshot.devices.feed(1, reading).unwrap();
+        assert_eq!(
+            snapshot.to_string(),
+            "tight, host 1400 of 8192 MiB available, stalled some 0.00 % full 0.00 %, device 1 900 of 11264 MiB free"
+        );
     }
 
     #[test]

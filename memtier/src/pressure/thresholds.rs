@@ -3,8 +3,8 @@
 use super::reading::Percent;
 use crate::units::Bytes;
 
-/// The thresholds between levels. The defaults are those of a server that runs a 35B mixture-of-experts model on a machine
-/// with 8 GiB of RAM and four K80 dies, where they keep the machine alive at rest in WATCH or TIGHT; every one can be set.
+/// The thresholds between levels. The defaults are those of a server that runs a Qwen3.5 mixture-of-experts model on K80
+/// devices beside 8 GiB of host memory, where TIGHT at rest is normal and refuses nobody; every one can be set.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Thresholds {
     /// The host memory that is not for us, instead of the two values below. Default: not set.
