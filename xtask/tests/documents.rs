@@ -51,6 +51,21 @@ fn the_readmes_code_comes_from_examples_that_run() {
 }
 
 #[test]
+fn the_readmes_error_messages_are_what_rustc_says() {
+    let cases = root().join("ui-tests/tests/ui");
+    let folders = fs::read_dir(cases).unwrap().map(|entry| entry.unwrap().path()).filter(|path| path.is_dir());
+    let snapshots: Vec<String> = folders
+        .flat_map(|folder| fs::read_dir(folder).unwrap())
+        .map(|entry| entry.unwrap().path())
+        .filter(|path| path.extension().is_some_and(|extension| extension == "stderr"))
+        .map(|path| fs::read_to_string(path).unwrap())
+        .collect();
+    for block in blocks(&read("README.md"), "text") {
+        assert!(snapshots.iter().any(|snapshot| is_part_of(&block, snapshot)), "in no snapshot:\n{block}");
+    }
+}
+
+#[test]
 fn the_readmes_first_two_commands_are_demo_and_test_and_ci_runs_the_second() {
     let commands = blocks(&read("README.md"), "sh");
     assert_eq!(commands[..2], ["cargo xtask demo", "cargo xtask test"]);
