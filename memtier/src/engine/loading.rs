@@ -10,7 +10,7 @@ use crate::{
     line::{Declared, Declarer, Grants, Line, Want, price},
     owned::Keep,
     part::{Declare, Survives},
-    plan::{Config, Demand, Limits, Locks, PlanFailure, PlanInput, Reprice, plan_memory},
+    plan::{self, Amount, Config, Demand, Limits, Locks, PlanFailure, PlanInput, Reprice, plan_memory},
     record::GraphStore,
     units::{Bytes, Overflow},
 };
@@ -142,6 +142,7 @@ impl Engine<Loading> {
         if let Some(orphan) = demands.iter().find(|demand| self.core.device(demand.space).is_none()) {
             return Err(PlanError::NoDevice { name: orphan.name.to_string(), space: orphan.space });
         }
+        demands.extend(self.rounding(&demands));
         let mut limits = request.limits;
         limits.held = self.held(limits.space)?.plus(limits.held).map_err(PlanError::Total)?;
         let input = PlanInput {
@@ -154,6 +155,30 @@ impl Engine<Loading> {
         let plan = plan_memory(&input)?;
         let grants = Grants::open(&counts, &plan, &self.core.devices, &self.core.phase)?;
         Ok((plan, grants, limits.graphs))
+    }
+
+    /// Devices commit whole pages. Storages and tables are whole pages; the last page of a pool may not be.
+    fn rounding(&self, demands: &[Demand]) -> Option<Demand> {
+        let mut bytes = Bytes::ZERO;
+        let mut space = None;
+        for demand in demands {
+            let (Amount::Blocks { block, floor, most, .. }, Some(device)) =
+                (demand.amount, self.core.device(demand.space))
+            else {
+                continue;
+            };
+            let total = block.times(most.count()).unwrap_or(Bytes::MAX);
+            // Of a pool that may get fewer blocks, or commits them one by one, the last page can be cut anywhere.
+            let rounding = match floor == most || block == device.rounded(block) {
+                true => device.rounded(total).beyond(total),
+                false => device.rounded(Bytes::new(1)),
+            };
+            if !rounding.is_zero() {
+                bytes = bytes.plus(rounding).unwrap_or(Bytes::MAX);
+                space = Some(demand.space);
+            }
+        }
+        space.map(|space| Demand::bytes("page rounding", plan::Tier::Reserve, space, bytes))
     }
 
     /// What lives on the device already: survivors with the growth they may still take, streams, other engines.
