@@ -76,7 +76,7 @@ fn fmt(_: &Given) -> Vec<Task> {
 }
 
 fn clippy(_: &Given) -> Vec<Task> {
-    let arguments = ["clippy", "--workspace", "--all-targets", "--", "-D", "warnings"];
+    let arguments = ["clippy", "--workspace", "--all-targets", "--keep-going", "--", "-D", "warnings"];
     vec![check("cargo clippy", cargo(arguments))]
 }
 
