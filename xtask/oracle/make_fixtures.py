@@ -16,7 +16,7 @@ CACHE = pathlib.Path(os.environ.get("MEMTIER_CACHE") or pathlib.Path.home() / ".
 MODELS = {"smollm2": "smollm2-135m-instruct-q4_1.gguf", "gemma3": "gemma-3-270m-q4_k_m.gguf"}
 VOCAB = {"smollm2": 49_152, "gemma3": 262_144}
 GENERATED = 64
-TOP = 4
+TOP = 8
 
 # Tokenizer settings that neither file has, tried on its vocabulary.
 VARIANTS = {
