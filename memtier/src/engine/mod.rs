@@ -29,6 +29,7 @@ use crate::{
     bundle::Bundle,
     line::{Declared, Grants},
     plan::MemoryPlan,
+    pool::StepStream,
     record::{GraphStore, Lane, ScratchStack},
     sealed::Sealed,
     units::Bytes,
@@ -78,10 +79,21 @@ impl Lanes {
                 previous.map_or(Ok(()), |previous| previous.drain())?;
                 self.0.retain(|known| !Arc::ptr_eq(known, lane));
                 self.0.push(lane.clone());
-                bundle.gates(&mut |pool| pool.core().seen_by(lane));
+                bundle.gates(&mut |pool| {
+                    if let Some(core) = pool.core() {
+                        core.seen_by(lane);
+                    }
+                });
             }
         }
-        lane.begin(step)
+        lane.begin(step)?;
+        let mut prepared = Ok(());
+        bundle.gates(&mut |part| {
+            if prepared.is_ok() {
+                prepared = part.prepare(StepStream::new(lane));
+            }
+        });
+        prepared
     }
 
     fn drain(&self) -> Result<(), QueueError> {

@@ -70,7 +70,7 @@ struct Parts<'r> {
 fn pools<B: Bundle>(bundle: &B) -> Vec<PoolReport> {
     let mut pools = Vec::new();
     bundle.gates(&mut |pool| {
-        let core = pool.core();
+        let Some(core) = pool.core() else { return };
         let committed = core.committed();
         pools.push(PoolReport {
             name: core.name(),

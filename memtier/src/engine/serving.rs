@@ -57,9 +57,10 @@ impl<Ph: Phase> Engine<Ph> {
         }
         let mut busy = None;
         engine.phase.owned.gates(&mut |pool| {
-            let live = pool.core().close(true);
+            let Some(core) = pool.core() else { return };
+            let live = core.close(true);
             if !live.is_zero() {
-                busy.get_or_insert(Busy::Blocks { pool: pool.core().name(), live });
+                busy.get_or_insert(Busy::Blocks { pool: core.name(), live });
             }
         });
         match busy {
@@ -70,9 +71,7 @@ impl<Ph: Phase> Engine<Ph> {
                 unclaimed,
             })),
             Some(cause) => {
-                engine.phase.owned.gates(&mut |pool| {
-                    pool.core().close(false);
-                });
+                reopen(&engine.phase.owned);
                 Err(DrainError { cause, engine: Box::new(engine) })
             }
         }
@@ -101,9 +100,7 @@ impl<Ph: Phase> Engine<Ph> {
         Ph: EndsModel<B>,
     {
         let engine = self.into_phase(|phase| phase.into_drained(Token(())));
-        engine.phase.owned.0.gates(&mut |pool| {
-            pool.core().close(false);
-        });
+        reopen(&engine.phase.owned.0);
         engine.into_phase(|Serving { graphs, owned: Drained(owned), plan, unclaimed }| Serving {
             graphs,
             owned,
@@ -111,6 +108,15 @@ impl<Ph: Phase> Engine<Ph> {
             unclaimed,
         })
     }
+}
+
+/// Requests get blocks again.
+fn reopen<B: Bundle>(bundle: &B) {
+    bundle.gates(&mut |pool| {
+        if let Some(core) = pool.core() {
+            core.close(false);
+        }
+    });
 }
 
 impl<B: Send + Sync> Engine<super::Planning<B>> {

@@ -29,19 +29,40 @@ pub use view::{BlockError, PoolView};
 use std::sync::Arc;
 
 use crate::{
-    backend::AcquireError,
+    backend::{AcquireError, QueueError},
     record::Lane,
     units::{Blocks, Bytes},
 };
 
-/// What an engine asks of its pools.
+/// What an engine asks of its pools and page tables.
 #[doc(hidden)]
 pub trait PoolGate {
+    /// The books, of a pool.
     #[doc(hidden)]
-    fn core(&self) -> PoolCore<'_>;
+    fn core(&self) -> Option<PoolCore<'_>> {
+        None
+    }
     /// Decommits what growth added and nobody uses.
     #[doc(hidden)]
-    fn give_back(&self, quiet: &Quiet) -> Result<Bytes, AcquireError>;
+    fn give_back(&self, _quiet: &Quiet) -> Result<Bytes, AcquireError> {
+        Ok(Bytes::ZERO)
+    }
+    /// Makes what launches will read say nothing, where nobody has written anything.
+    #[doc(hidden)]
+    fn prepare(&self, _stream: StepStream<'_>) -> Result<(), QueueError> {
+        Ok(())
+    }
+}
+
+/// The stream of a step that begins. Only the engine makes one.
+#[doc(hidden)]
+#[derive(Clone, Copy)]
+pub struct StepStream<'l>(&'l Lane);
+
+impl<'l> StepStream<'l> {
+    pub(crate) fn new(lane: &'l Lane) -> Self {
+        StepStream(lane)
+    }
 }
 
 /// Proof that no launch is in flight and no step is open. Only the engine makes one.

@@ -155,8 +155,8 @@ impl<K: PoolKind, S: Space> Survives for BlockPool<K, S> {
 }
 
 impl<K, S> PoolGate for BlockPool<K, S> {
-    fn core(&self) -> PoolCore<'_> {
-        PoolCore { core: &self.core, block: self.block }
+    fn core(&self) -> Option<PoolCore<'_>> {
+        Some(PoolCore { core: &self.core, block: self.block })
     }
 
     fn give_back(&self, _quiet: &Quiet) -> Result<Bytes, AcquireError> {

@@ -3,15 +3,21 @@
 //! A row *pins* the blocks that it names: a request that is cancelled while its row is still there leaves its blocks
 //! unavailable until the row is set or cleared, so no replay can write into somebody else's block.
 
-use std::{marker::PhantomData, sync::Arc};
+use std::{
+    marker::PhantomData,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+};
 
 use super::{
-    Ticket,
+    PoolGate, StepStream, Ticket,
     core::{Core, HOLE},
     kind::PoolKind,
 };
 use crate::{
-    backend::Region,
+    backend::{QueueError, Region},
     element::Element,
     layout::SizeError,
     line::{Ground, paged},
@@ -19,7 +25,7 @@ use crate::{
     part::{Declare, Part, Survives},
     place::{Cx, Fits, Mark, OutsideCapture, Place},
     plan::{self, Demand},
-    record::{HostArg, LaunchError, Recorder},
+    record::{HostArg, LaunchError, Recorder, bytes_of},
     sealed::Sealed,
     space::{Host, Space},
     span::{Input, RawSpan, StableSpan},
@@ -52,7 +58,7 @@ pub struct TableShape {
     pub rows: usize,
     /// Blocks of one sequence.
     pub columns: usize,
-    /// The pool whose ids it holds; 0 while it has none.
+    /// The pool whose ids it holds; 0 while no row was ever set, and then every id is a hole.
     pub pool: u64,
 }
 
@@ -79,8 +85,17 @@ struct Mirror {
     ids: Box<[u32]>,
     /// The pool that every row's ids belong to, from the first row that is set.
     core: Option<Arc<Core>>,
-    /// Whether the device holds what the mirror says. Not before the first write.
-    written: bool,
+    /// Whether the device holds what the mirror says. Not before the first step.
+    written: AtomicBool,
+}
+
+/// Words behind the ids that say whose they are: the pool's id, low half first. A graph reads them when it runs, since it may
+/// have been recorded before the first row was set.
+const FOOTER: usize = 2;
+
+fn footer(core: Option<&Arc<Core>>) -> [u32; FOOTER] {
+    let id = core.map_or(0, |core| core.id);
+    [id as u32, (id >> 32) as u32]
 }
 
 impl Mirror {
@@ -104,7 +119,8 @@ unsafe impl<K: PoolKind, S: Space> Declare for PageTable<K, S> {
         if rows == 0 || columns == 0 {
             return Err(SizeError::Zero { field });
         }
-        let bytes = Bytes::new(4).times(rows as u64).and_then(|row| row.times(columns as u64)).and_then(paged);
+        let bytes = Bytes::new(4).times(rows as u64).and_then(|row| row.times(columns as u64));
+        let bytes = bytes.and_then(|ids| ids.plus(Bytes::new(4 * FOOTER as u64))).and_then(paged);
         let bytes = bytes.map_err(|_| SizeError::Overflow { field })?;
         add(Demand::bytes(format!("page table, {}", K::NAME), plan::Tier::EnginePersistent, S::NAME, bytes));
         Ok(*spec)
@@ -121,7 +137,7 @@ unsafe impl<K: PoolKind, S: Space> Part for PageTable<K, S> {
     fn carve(spec: TableSpec, ground: &mut Ground) -> Self {
         let lot = ground.take();
         let ids = vec![HOLE; spec.rows * spec.columns].into();
-        let mirror = Mirror { ids, core: None, written: false };
+        let mirror = Mirror { ids, core: None, written: AtomicBool::new(false) };
         PageTable { region: lot.region, addr: lot.addr, spec, mirror, marker: PhantomData }
     }
 
@@ -138,12 +154,31 @@ unsafe impl<K: PoolKind, S: Space> Part for PageTable<K, S> {
         let all = 0..self.mirror.ids.len();
         self.mirror.unpin(all, 0);
         self.mirror.core = None;
-        self.mirror.written = false;
+        *self.mirror.written.get_mut() = false;
         self
     }
 
     fn keep(&self, keep: &mut Keep) {
         keep.region(&self.region);
+    }
+
+    fn gates(&self, visit: &mut dyn FnMut(&dyn PoolGate)) {
+        visit(self);
+    }
+}
+
+impl<K, S> PoolGate for PageTable<K, S> {
+    fn prepare(&self, StepStream(lane): StepStream<'_>) -> Result<(), QueueError> {
+        if self.mirror.written.load(Ordering::Acquire) {
+            return Ok(());
+        }
+        // The memory holds whatever was there; from here on it holds what the mirror says.
+        for (at, words) in [(0, &*self.mirror.ids), (self.mirror.ids.len(), &footer(self.mirror.core.as_ref()))] {
+            // SAFETY: the words lie in this table's own memory, and the step that begins has handed out no view of it yet.
+            unsafe { lane.queue().write(self.addr + 4 * at as u64, bytes_of(words))? };
+        }
+        self.mirror.written.store(true, Ordering::Release);
+        Ok(())
     }
 }
 
@@ -203,7 +238,10 @@ impl<K: PoolKind, P: Place> PageTableView<'_, K, P> {
         if let Some(block) = shared {
             return Err(RowError::Shared { block });
         }
-        self.table.mirror.core.get_or_insert_with(|| core.clone());
+        if self.table.mirror.core.is_none() {
+            self.table.mirror.core = Some(core.clone());
+            self.words(on, self.table.mirror.ids.len(), &footer(Some(core)))?;
+        }
         let wanted = ids.iter().copied().chain(std::iter::repeat(HOLE)).take(columns);
         self.update(on, range, wanted)
     }
@@ -235,11 +273,6 @@ impl<K: PoolKind, P: Place> PageTableView<'_, K, P> {
         wanted: impl Iterator<Item = u32> + Clone,
     ) -> Result<(), RowError> {
         on.check(&[self.mark.stream]).map_err(RowError::Launch)?;
-        if !self.table.mirror.written {
-            // The memory holds whatever was there; from here on it holds what the mirror says.
-            self.copy(on, 0..self.table.mirror.ids.len())?;
-            self.table.mirror.written = true;
-        }
         let mirror = &mut self.table.mirror;
         let start = range.start;
         let mut changed: Option<std::ops::Range<usize>> = None;
@@ -265,10 +298,15 @@ impl<K: PoolKind, P: Place> PageTableView<'_, K, P> {
     }
 
     fn copy(&self, on: &Recorder<P>, range: std::ops::Range<usize>) -> Result<(), RowError> {
-        let shape = self.ids().meta();
-        let addr = self.table.addr + 4 * range.start as u64;
-        let to = RawSpan::<BlockId<K>> { addr, len: range.len(), stream: self.mark.stream, meta: shape };
-        on.copy_in(to, &self.table.mirror.ids[range]).map_err(RowError::Launch)
+        self.words(on, range.start, &self.table.mirror.ids[range])
+    }
+
+    /// Copies `words` to word `at` of the table, in stream order.
+    fn words(&self, on: &Recorder<P>, at: usize, words: &[u32]) -> Result<(), RowError> {
+        let meta = self.ids().meta();
+        let addr = self.table.addr + 4 * at as u64;
+        let to = RawSpan::<BlockId<K>> { addr, len: words.len(), stream: self.mark.stream, meta };
+        on.copy_in(to, words).map_err(RowError::Launch)
     }
 }
 
@@ -350,8 +388,12 @@ impl<P: Place, K: PoolKind, I: Input<BlockId<K>, P>> HostArg<P> for InTable<K, I
 
     unsafe fn slice<'x>(raw: &'x RawSpan<BlockId<K>>) -> TableSlice<'x> {
         let data = std::ptr::with_exposed_provenance(raw.addr as usize);
-        // SAFETY: by the caller.
-        TableSlice { shape: raw.meta, ids: unsafe { std::slice::from_raw_parts(data, raw.len) } }
+        // SAFETY: by the caller; ids are handed out whole, so the footer lies behind them.
+        let words: &[u32] = unsafe { std::slice::from_raw_parts(data, raw.len + FOOTER) };
+        let (ids, footer) = words.split_at(raw.len);
+        // Whose they are now, which a graph that was recorded earlier cannot know.
+        let pool = u64::from(footer[1]) << 32 | u64::from(footer[0]);
+        TableSlice { shape: TableShape { pool, ..raw.meta }, ids }
     }
 }
 

@@ -15,3 +15,4 @@ pub use scratch::{ScratchFrame, ScratchFull, ScratchStack};
 
 pub(crate) use graph::{GraphExec, GraphStore};
 pub(crate) use lane::Lane;
+pub(crate) use recorder::bytes_of;

@@ -227,7 +227,7 @@ impl<P: Place> Recorder<P> {
 }
 
 /// The bytes of plain data.
-fn bytes_of<R: Copy>(values: &[R]) -> &[u8] {
+pub(crate) fn bytes_of<R: Copy>(values: &[R]) -> &[u8] {
     // SAFETY: `R` is the `Repr` of an element (the only callers): plain data without padding, alive as long as `values`.
     unsafe { std::slice::from_raw_parts(values.as_ptr().cast(), size_of_val(values)) }
 }

@@ -26,7 +26,7 @@ pub struct KvLayer {
 }
 
 fn same_pool(slab: u64, table: TableSlice<'_>) -> Result<(), LaunchError> {
-    // A graph that was recorded before the first row was set knows no pool yet.
+    // No row was ever set: every id is a hole.
     if table.shape.pool == slab || table.shape.pool == 0 {
         return Ok(());
     }
