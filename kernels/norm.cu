@@ -4,12 +4,22 @@
 
 #define VECTORS 4
 
-// A piece of eight elements of the residual stream, which is f32 or bf16.
-__device__ __forceinline__ Eight load8(const float *from) {
-    float4 a = reinterpret_cast<const float4 *>(from)[0], b = reinterpret_cast<const float4 *>(from)[1];
-    return Eight{{a.x, a.y, a.z, a.w, b.x, b.y, b.z, b.w}};
+// A piece of eight elements of the residual stream, which is f32 or bf16, as it comes from memory.
+template <typename R> struct Raw;
+template <> struct Raw<float> {
+    float4 a, b;
+};
+template <> struct Raw<bf16> {
+    uint4 a;
+};
+__device__ __forceinline__ Raw<float> load8(const float *from) {
+    return {reinterpret_cast<const float4 *>(from)[0], reinterpret_cast<const float4 *>(from)[1]};
 }
-__device__ __forceinline__ Eight load8(const bf16 *from) { return unpack(load16(from)); }
+__device__ __forceinline__ Raw<bf16> load8(const bf16 *from) { return {load16(from)}; }
+__device__ __forceinline__ Eight unpack(const Raw<float> &raw) {
+    return Eight{{raw.a.x, raw.a.y, raw.a.z, raw.a.w, raw.b.x, raw.b.y, raw.b.z, raw.b.w}};
+}
+__device__ __forceinline__ Eight unpack(const Raw<bf16> &raw) { return unpack(raw.a); }
 __device__ __forceinline__ void store8(float *to, const Eight &e) {
     reinterpret_cast<float4 *>(to)[0] = make_float4(e.x[0], e.x[1], e.x[2], e.x[3]);
     reinterpret_cast<float4 *>(to)[1] = make_float4(e.x[4], e.x[5], e.x[6], e.x[7]);
@@ -28,17 +38,28 @@ __device__ __forceinline__ void norm_row(bf16 *out, R *residual, const R *x, con
     extern __shared__ float partial[];
     u64 row = (u64)blockIdx.x * hidden;
     u32 pieces = hidden / 8;
+    // All loads of a row first, so that they are on their way together.
+    Raw<R> raw[VECTORS];
+    uint4 more[VECTORS];
+#pragma unroll
+    for (int v = 0; v < VECTORS; v++) {
+        u32 piece = threadIdx.x + v * blockDim.x;
+        if (piece < pieces) {
+            raw[v] = load8(x + row + piece * 8);
+            if (ADD) more[v] = load16(delta + row + piece * 8);
+        }
+    }
     Eight values[VECTORS];
     float squares = 0.0f;
 #pragma unroll
     for (int v = 0; v < VECTORS; v++) {
         u32 piece = threadIdx.x + v * blockDim.x;
         if (piece < pieces) {
-            values[v] = load8(x + row + piece * 8);
+            values[v] = unpack(raw[v]);
             if (ADD) {
-                Eight more = unpack(load16(delta + row + piece * 8));
+                Eight add = unpack(more[v]);
 #pragma unroll
-                for (int i = 0; i < 8; i++) values[v].x[i] = as_stored(values[v].x[i] + more.x[i], x);
+                for (int i = 0; i < 8; i++) values[v].x[i] = as_stored(values[v].x[i] + add.x[i], x);
                 store8(residual + row + piece * 8, values[v]);
             }
 #pragma unroll

@@ -173,16 +173,21 @@ impl Context {
     }
 
     /// Makes it the calling thread's context. Other libraries may have changed that since the last call.
-    #[inline]
     pub(crate) fn bind(&self) -> Result<(), DriverError> {
+        self.changed().map(drop)
+    }
+
+    /// The same, and whether it was not the thread's context before.
+    pub(crate) fn changed(&self) -> Result<bool, DriverError> {
         let mut current = ptr::null_mut();
         // SAFETY: writes the thread's context, or null.
         unsafe { check("cuCtxGetCurrent", sys::cuCtxGetCurrent(&mut current)) }?;
         if current == self.raw {
-            return Ok(());
+            return Ok(false);
         }
         // SAFETY: the context is retained for as long as `self`.
-        unsafe { check("cuCtxSetCurrent", sys::cuCtxSetCurrent(self.raw)) }
+        unsafe { check("cuCtxSetCurrent", sys::cuCtxSetCurrent(self.raw)) }?;
+        Ok(true)
     }
 
     /// The device, as memory requests name it.

@@ -70,7 +70,7 @@ pub(crate) unsafe fn launch<const N: usize>(
     // The driver reads through these, and writes nothing.
     let mut pointers = words.each_ref().map(|word| std::ptr::from_ref(word).cast::<c_void>().cast_mut());
     let (x, y, z) = grid.blocks;
-    let launched = stream.enqueue(|raw| {
+    let launched = stream.enqueue_or_bind(|raw| {
         // SAFETY: live handles; the pointers are to words as long as the longest argument; the rest by the caller.
         let result = unsafe {
             sys::cuLaunchKernel(

@@ -59,6 +59,20 @@ impl CudaStream {
         result
     }
 
+    /// As [`enqueue`](Self::enqueue), for something that has no effect when it fails: the context is only looked at then.
+    #[inline]
+    pub(crate) fn enqueue_or_bind(
+        &self,
+        mut work: impl FnMut(sys::CUstream) -> Result<(), DriverError>,
+    ) -> Result<(), DriverError> {
+        let mut result = work(self.raw);
+        if result.is_err() && self.context.changed()? {
+            result = work(self.raw);
+        }
+        self.dirty.store(true, Ordering::Release);
+        result
+    }
+
     pub(crate) fn raw(&self) -> sys::CUstream {
         self.raw
     }

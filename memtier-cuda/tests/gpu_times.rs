@@ -160,7 +160,7 @@ fn decode() {
         let (mut rows, mut lengths) = (scratch.take::<u32>(batch).unwrap(), scratch.take::<u32>(batch).unwrap());
         on.write(&mut rows, &(0..batch as u32).collect::<Vec<_>>()).unwrap();
         on.write(&mut lengths, &vec![context as u32; batch]).unwrap();
-        for shares in [chosen, 1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64] {
+        for shares in [chosen, 1, 2, 4, 8, 16, 33] {
             let shape = DecodeShape { shares, ..most };
             let time = time(on, &probe, 50, || {
                 let work = DecodeWork { partial: &mut partial, arrived: &mut work.arrived };

@@ -11,14 +11,14 @@ use crate::{
 /// Pieces of eight elements that one thread keeps in registers.
 const VECTORS: usize = 4;
 
-/// A block for one row of `hidden` elements: few threads with several pieces each, or as many as there are pieces.
+/// A block for one row of `hidden` elements: few threads with several pieces each, whose loads are on their way together.
 fn rows_grid(rows: usize, hidden: usize) -> Result<Grid, LaunchError> {
     let what = "rms_norm";
     require(hidden > 0 && hidden.is_multiple_of(8), what, "the hidden size must be a multiple of 8")?;
     require(hidden / 8 <= 1024 * VECTORS, what, "the hidden size can be at most 32768")?;
     let rows = narrow(what, rows)?;
     require(rows <= i32::MAX as u32, what, "a grid has at most 2^31 - 1 rows")?;
-    let threads = (hidden / 8).div_ceil(2).clamp(32, 1024).next_multiple_of(32);
+    let threads = (hidden / 8).div_ceil(VECTORS).clamp(32, 1024).next_multiple_of(32);
     Ok(Grid { blocks: (rows, 1, 1), threads: threads as u32, shared: 128 })
 }
 
