@@ -79,7 +79,8 @@ pub unsafe trait Part: Declare + Sync {
 #[diagnostic::on_unimplemented(
     message = "`{Self}` did not survive the model swap",
     label = "there is nothing to keep",
-    note = "`ModelResident` storage goes with its model (its place is a `Gone`): `declare` it for the next one"
+    note = "`ModelResident` storage goes with its model (its place is a `Gone`): `declare` it for the next one",
+    note = "streams and pinned buffers are no parts of a model: they stay open over a swap, where they are"
 )]
 pub trait Survives: Part {
     /// Whether it is what was priced.
