@@ -215,9 +215,7 @@ impl Bench<'_, '_> {
                 }
             };
             let (demands, limits) = (price(config)?, self.limits(device));
-            let mut locks = self.options.locks;
-            // Several devices share all layers: none can be left to the host.
-            locks.gpu_layers |= portion.is_some();
+            let locks = self.options.locks;
             let input = PlanInput { locks, reprice: Some(&price), ..PlanInput::new(limits, *config, &demands) };
             let result = plan_memory(&input);
             let reserve_stated = self.options.context_reserve.is_some() && self.options.library_reserve.is_some();

@@ -123,6 +123,27 @@ fn a_fixed_chunk_is_halved_when_planning_and_owned_at_its_size_after_the_touch()
 }
 
 #[test]
+fn an_automatic_chunk_owns_at_most_1024_however_much_is_free() {
+    let costs = Costs { prompt: &prompt(0, 100), tail: &tail, rings: &[] };
+    let plan =
+        choose(&Policy::default(), &costs, &Room { borrow: false, ..room(20_000, 0) }, auto(8192)).expect("room");
+    assert_eq!((plan.accepted.chunk, plan.note), (Tokens::new(1024), Some(Note::OwnedInstead)));
+    let fixed =
+        choose(&Policy::default(), &costs, &Room { borrow: false, ..room(20_000, 0) }, fixed(8192)).expect("room");
+    assert_eq!(fixed.accepted.chunk, Tokens::new(8192));
+}
+
+#[test]
+fn a_cache_of_fewer_than_128_slots_lends_nothing() {
+    let costs = Costs { prompt: &prompt(0, 1), tail: &tail, rings: &[] };
+    let mode = |slots| {
+        let room = Room { slots: Some(slots), ..room(5000, 0) };
+        choose(&Policy::default(), &costs, &room, auto(1024)).expect("room").accepted.mode.name()
+    };
+    assert_eq!((mode(127), mode(128)), ("owned", "borrowed"));
+}
+
+#[test]
 fn shrinks_are_bounded_and_the_last_cache_is_looked_at() {
     let costs = Costs { prompt: &prompt(0, 400), tail: &tail, rings: &[] };
     let room = room(6750, 500);
