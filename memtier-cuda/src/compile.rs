@@ -157,7 +157,7 @@ mod tests {
         for line in String::from_utf8_lossy(&output.stdout).lines() {
             // An address in a comment, a predicate perhaps, and the instruction with its suffixes.
             let Some((_, code)) = line.split_once("*/") else { continue };
-            let code = code.trim().trim_start_matches(|c: char| c == '@');
+            let code = code.trim().trim_start_matches('@');
             let word = code.split_whitespace().find(|word| !word.trim_start_matches('!').starts_with("P"));
             let name = word.and_then(|word| word.trim_end_matches(';').split('.').next()).unwrap_or_default();
             *counts.entry(name.to_owned()).or_insert(0) += 1;

@@ -193,11 +193,13 @@ fn growth_and_shrinking_in_any_order_of_whole_commits_is_exact() {
     let mut now = 0;
     for chunks in [8, 2, 6, 4, 10, 0] {
         let next = chunks * 256 * MIB;
-        // SAFETY: numbers.
-        match next > now {
-            true => unsafe { regions.commit(base, now, next) }.unwrap(),
-            false => unsafe { regions.decommit(base, next, now) }.unwrap(),
-        }
+        let moved = match next > now {
+            // SAFETY: numbers.
+            true => unsafe { regions.commit(base, now, next) },
+            // SAFETY: numbers.
+            false => unsafe { regions.decommit(base, next, now) },
+        };
+        moved.unwrap();
         now = next;
         assert_eq!((driver.mapped(), driver.physical()), (now, now));
     }

@@ -217,11 +217,12 @@ fn a_captured_kernel_over_a_pool_sees_its_growth() {
         }
         step.replay(graph).unwrap();
         let mut found = vec![bf16::ZERO; heads * head_dim];
-        let mut scratch = step.scratch.nested();
-        let _partial = scratch.take::<f32>(shape.partial_units(1, head_dim).unwrap()).unwrap();
-        let out = scratch.take::<bf16>(heads * head_dim).unwrap();
-        on.read::<bf16>(&out, &mut found).unwrap();
-        drop(scratch);
+        {
+            let mut scratch = step.scratch.nested();
+            let _partial = scratch.take::<f32>(shape.partial_units(1, head_dim).unwrap()).unwrap();
+            let out = scratch.take::<bf16>(heads * head_dim).unwrap();
+            on.read::<bf16>(&out, &mut found).unwrap();
+        }
         step.finish().unwrap().wait().unwrap();
         found.iter().map(|value| value.to_bits()).collect::<Vec<_>>()
     };

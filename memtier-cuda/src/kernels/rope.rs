@@ -101,22 +101,21 @@ pub fn rope_kv_write<K: PoolKind<Element = bf16>, P: Place<Space: Is<Cuda>>>(
     let (what, tokens) = ("rope_kv_write", rows.units());
     let table = kv.check(what, (slab.block_units(), slab.block_tokens(), slab.pool()), ids.meta())?;
     require(head_dim <= 256, what, "a head can have at most 256 elements")?;
-    require(pairs.is_multiple_of(2) && pairs * 2 <= head_dim, what, "pairs must be even, and at most half a head")?;
-    let all = heads.checked_add(2 * kv_heads).unwrap_or(usize::MAX);
+    require(pairs.is_multiple_of(2) && pairs <= head_dim / 2, what, "pairs must be even, and at most half a head")?;
+    let all = heads.saturating_add(2 * kv_heads);
     let units = product(what, &[tokens, all])?;
     expect("rope_kv_write: positions", tokens, positions.units())?;
     expect("rope_kv_write: q", product(what, &[tokens, heads, head_dim])?, q.units())?;
     expect("rope_kv_write: qkv", product(what, &[units, head_dim])?, qkv.units())?;
     expect("rope_kv_write: angles", product(what, &[tokens, pairs, 2])?, angles.units())?;
     let (mut flags, mut epsilon, mut norm_addrs) = (u32::from(style == RopeStyle::Interleaved), 0.0f32, [0; 2]);
-    let mut streams = [q.stream(), slab.stream(), ids.stream(), qkv.stream(), angles.stream(), rows.stream(), 0, 0];
-    streams[6..].fill(positions.stream());
+    let mut norm_streams = [q.stream(); 2];
     if let Some(norms) = norms {
         expect("rope_kv_write: q norm", head_dim, norms.q.len())?;
         expect("rope_kv_write: k norm", head_dim, norms.k.len())?;
         let (q, k) = (Input::<bf16, P>::input(norms.q), Input::<bf16, P>::input(norms.k));
         (flags, epsilon, norm_addrs) = (flags | 2, norms.epsilon, [q.addr(), k.addr()]);
-        on.launch(&[q.stream(), k.stream()], |_| Ok(()))?;
+        norm_streams = [q.stream(), k.stream()];
     }
     if units == 0 {
         return Ok(());
@@ -145,6 +144,18 @@ pub fn rope_kv_write<K: PoolKind<Element = bf16>, P: Place<Space: Is<Cuda>>>(
         flags.word(),
         epsilon.word(),
         units as u64,
+    ];
+    let [of_q_norm, of_k_norm] = norm_streams;
+    let streams = [
+        q.stream(),
+        slab.stream(),
+        ids.stream(),
+        qkv.stream(),
+        angles.stream(),
+        rows.stream(),
+        positions.stream(),
+        of_q_norm,
+        of_k_norm,
     ];
     let kernels = kernels.clone();
     on.launch(&streams, move |queue| {
