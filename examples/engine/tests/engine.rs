@@ -38,8 +38,8 @@ struct Greedy {
 struct Prompt {
     ids: Vec<u32>,
     tokens: Vec<u32>,
-    /// For each step the two likeliest tokens with their log-probabilities.
-    top2: Vec<[(u32, f64); 2]>,
+    /// For each step the likeliest tokens with their log-probabilities.
+    top: Vec<Vec<(u32, f64)>>,
 }
 
 /// Root mean square of the difference, relative to that of `b`.
@@ -85,12 +85,18 @@ fn gemma_3_layers_agree_with_the_plain_path() {
     layers_agree(GEMMA3, 0.05, 0.08);
 }
 
-/// Asked about each step of the oracle's own continuation. A different token is excused where the oracle saw its two likeliest
-/// within `noise`, and we saw ours and its within `noise`: what the rounding of activations moves a gap by, as measured
-/// between the oracle and the plain path (`tests/oracle.rs` prints it).
-fn greedy_tokens_are_the_oracles(model: RealModel, noise: f64) {
+/// What the rounding of activations moves a logit by, as a root mean square over the vocabulary: measured between llama.cpp,
+/// which rounds, and the plain f32 path (`tests/noise.rs`). Two engines that round alike and sum in another order are as far
+/// apart.
+const NOISE: f64 = 0.12;
+
+/// Asked about each step of the oracle's own continuation, so that one different token does not hide what follows. Another
+/// token is excused where the oracle itself saw it as likely as its own, but for a difference that the noise of two logits
+/// explains, five times over.
+fn greedy_tokens_are_the_oracles(model: RealModel) {
     let Some((mut llm, _)) = open(model, &settings()) else { return };
-    let (mut steps, mut same_run, mut wrong) = (0, 0, Vec::new());
+    let allowed = 5.0 * NOISE * std::f64::consts::SQRT_2;
+    let (mut steps, mut excused, mut same_run, mut wrong) = (0, 0, 0, Vec::new());
     let prompts = model.fixture::<Greedy>("greedy").prompts;
     for (index, prompt) in prompts.iter().enumerate() {
         let mut ids = prompt.ids.clone();
@@ -99,22 +105,26 @@ fn greedy_tokens_are_the_oracles(model: RealModel, noise: f64) {
         let see = &mut |position: usize, logits: &[f32]| {
             let Some(step) = (position + 1).checked_sub(prompt.ids.len()) else { return };
             steps += 1;
-            let [(first, first_logprob), (second, second_logprob)] = prompt.top2[step];
+            let (first, first_logprob) = (prompt.tokens[step], prompt.top[step][0].1);
             let best = (0..logits.len()).max_by(|&a, &b| logits[a].total_cmp(&logits[b])).unwrap() as u32;
             if best == first {
                 return;
             }
             differs = true;
+            let theirs = prompt.top[step].iter().find(|(token, _)| *token == best).map(|(_, logprob)| *logprob);
             let ours = log_softmax(logits);
             let line = format!(
-                "prompt {index} step {step}: {best} for {first}; oracle {first} {first_logprob:.3}, {second} \
-                 {second_logprob:.3}; ours {:.3}, {:.3}",
-                ours[first as usize], ours[second as usize]
+                "prompt {index} step {step}: {best} for {first}; the oracle's {first_logprob:.3} for {first}, {theirs:.3?} for \
+                 {best}; ours {:.3}, {:.3}",
+                ours[first as usize], ours[best as usize]
             );
             println!("{}: {line}", model.name);
-            // The oracle saw a tie, and so did we: between these two, or with a third that it does not list.
-            if first_logprob - second_logprob > noise || ours[best as usize] - ours[first as usize] > noise {
-                wrong.push(line);
+            // The oracle's list is short. Where even its last entry is that near, a token behind it is excused by our own sight.
+            let last = prompt.top[step].last().map_or(f64::MIN, |(_, logprob)| *logprob);
+            let behind = ours[best as usize] - ours[first as usize] <= allowed;
+            match first_logprob - theirs.unwrap_or(last) <= allowed && (theirs.is_some() || behind) {
+                true => excused += 1,
+                false => wrong.push(line),
             }
         };
         llm.score(&ids, see, None).unwrap();
@@ -124,7 +134,12 @@ fn greedy_tokens_are_the_oracles(model: RealModel, noise: f64) {
         same_run += usize::from(same == prompt.tokens.len());
         assert!(differs || same == prompt.tokens.len(), "prompt {index}: decoding differs from prefill at step {same}");
     }
-    println!("{}: {steps} steps, {same_run} of {} answers equal to the last token", model.name, prompts.len());
+    println!(
+        "{}: {steps} steps, {excused} excused within {allowed:.2}, {} wrong; {same_run} of {} answers equal to the last token",
+        model.name,
+        wrong.len(),
+        prompts.len()
+    );
     assert!(prompts.len() >= 10 && steps >= 600);
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
@@ -132,13 +147,13 @@ fn greedy_tokens_are_the_oracles(model: RealModel, noise: f64) {
 #[test]
 #[cfg_attr(debug_assertions, ignore = "minutes without optimisation: run with --release")]
 fn smollm2_greedy_tokens_are_the_oracles() {
-    greedy_tokens_are_the_oracles(SMOLLM2, 0.5);
+    greedy_tokens_are_the_oracles(SMOLLM2);
 }
 
 #[test]
 #[cfg_attr(debug_assertions, ignore = "minutes without optimisation: run with --release")]
 fn gemma_3_greedy_tokens_are_the_oracles() {
-    greedy_tokens_are_the_oracles(GEMMA3, 0.5);
+    greedy_tokens_are_the_oracles(GEMMA3);
 }
 
 #[derive(Deserialize)]
