@@ -61,8 +61,7 @@ struct Workspace {
 }
 
 fn main() -> Result<(), memtier::SizeError> {
-    let dims =
-        Dims { hidden: 576, heads: 9, head_dim: 64, layers: 2, vocab: 1000, max_batch: 4, head: Head::Bytes };
+    let dims = Dims { hidden: 576, heads: 9, head_dim: 64, layers: 2, vocab: 1000, max_batch: 4, head: Head::Bytes };
     println!("Weights: {}, Workspace: {}", Weights::price(&dims)?, Workspace::price(&dims)?);
     for field in <Weights as Storage>::fields(&dims)? {
         println!("  {:<18} {:<6} {:?} at {}: {}", field.name, field.element, field.shape, field.offset, field.bytes);

@@ -1,10 +1,11 @@
 //! What the numbered examples share: a model of two matrices, which is enough to have every tier.
 
-use memtier::{
-    BlockPool, Blocks, Bytes, Engine, Fits, GlobalKv, Host, Input, Is, LaunchError, Loading, PageTable, Place, PoolSpec,
-    Recorder, SameElement, StableSpanMut, StreamSpec, TableSpec, Tokens, graph_captured, input, output, table, tier,
-};
 use memtier::{BlockId, PoolKind, Slab, SlabMut};
+use memtier::{
+    BlockPool, Blocks, Bytes, Engine, Fits, GlobalKv, Host, Input, Is, LaunchError, Loading, PageTable, Place,
+    PoolSpec, Recorder, SameElement, StableSpanMut, StreamSpec, TableSpec, Tokens, graph_captured, input, output,
+    table, tier,
+};
 
 /// The numbers that shapes are made of.
 #[derive(Clone, Copy, Debug)]

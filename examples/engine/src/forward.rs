@@ -74,6 +74,7 @@ fn part<'x, T: memtier::Plain, P: Place>(
 ///
 /// # Errors
 /// [`LaunchError`]; scratch unwinds with its frame.
+#[allow(clippy::too_many_arguments, reason = "a step's parts, the model, and what comes out")]
 pub fn forward<P: Place<Space = Host>>(
     cpu: &Cpu,
     arch: &Arch,

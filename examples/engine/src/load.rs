@@ -39,7 +39,7 @@ type To<'x> = StableSpanMut<'x, Packed<WeightFormat>, Uploading<Host>>;
 ///
 /// # Errors
 /// [`EngineError`] of the tensor that failed.
-pub fn upload(
+pub(crate) fn upload(
     file: &ModelFile,
     arch: &Arch,
     cpu: &Cpu,

@@ -1,4 +1,5 @@
 //! Host memory as device memory: the embedded default. Growth is real: addresses are reserved, pages are committed.
+#![allow(clippy::disallowed_methods, reason = "this is a backend: the one layer that may ask the system for memory")]
 
 use std::{io, ptr};
 

@@ -419,7 +419,7 @@ pub(super) fn find(input: &PlanInput<'_>, refused: Least, host: bool) -> Levers 
     // nothing and comes last of its kind. Stable: levers that free the same stay in the order of the knobs.
     single.sort_by_key(|lever| {
         let adds = matches!(lever.knob, Knob::Budget | Knob::HostBudget);
-        (!(lever.fits && !lever.locked), adds, std::cmp::Reverse(lever.frees))
+        (!lever.fits || lever.locked, adds, std::cmp::Reverse(lever.frees))
     });
     if enough || input.reprice.is_none() {
         return Levers { single, pair: None, bottom: None };

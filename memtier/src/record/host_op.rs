@@ -77,7 +77,7 @@ impl<P: Place, T: Plain, I: Input<T, P>> HostArg<P> for In<T, I> {
         raw.stream
     }
 
-    unsafe fn slice<'x>(raw: &'x RawSpan<T>) -> &'x [T::Repr] {
+    unsafe fn slice(raw: &RawSpan<T>) -> &[T::Repr] {
         // SAFETY: by the caller. Alignment: fields, blocks and scratch start on 256 bytes, elements follow in steps.
         unsafe { slice::from_raw_parts(ptr::with_exposed_provenance(raw.addr as usize), raw.len) }
     }
@@ -95,7 +95,8 @@ impl<P: Place, T: SameElement<U>, Q: Fits<P>, U: Plain> HostArg<P> for Out<'_, '
         raw.stream
     }
 
-    unsafe fn slice<'x>(raw: &'x RawSpan<U>) -> &'x mut [U::Repr] {
+    #[allow(clippy::mut_from_ref, reason = "the raw span is a name; the caller says that nobody else uses the memory")]
+    unsafe fn slice(raw: &RawSpan<U>) -> &mut [U::Repr] {
         // SAFETY: by the caller; alignment as for inputs.
         unsafe { slice::from_raw_parts_mut(ptr::with_exposed_provenance_mut(raw.addr as usize), raw.len) }
     }
