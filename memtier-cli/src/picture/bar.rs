@@ -51,7 +51,7 @@ pub(super) fn draw(canvas: &mut Canvas, on: &OnDevice) {
             canvas.rect([x, top, width, HEIGHT.into()], tier.name(), &told);
             if width > NAMED {
                 canvas.text(x + 6.0, top + 18.0, &fitted(&line.name, width), "n", "start");
-                canvas.text(x + 6.0, top + 34.0, &format!("{} MiB", of(line).in_mib()), "small", "start");
+                canvas.text(x + 6.0, top + 34.0, &format!("{} MiB", of(line).in_mib()), "s", "start");
             }
             x += width;
         }

@@ -71,6 +71,9 @@ impl Canvas {
 /// Colours that are told apart without red and green, and text that follows the page.
 const STYLE: &str = "\
 text { font: 12px system-ui, sans-serif; fill: currentColor; }
+rect { stroke: #fff; stroke-opacity: .7; stroke-width: .8; }
+.n, .s { fill: #fff; }
+.s { font-size: 11px; }
 .h { font-weight: 600; font-size: 14px; }
 .small { font-size: 11px; opacity: .75; }
 .reserve { fill: #7f7f7f; }
