@@ -16,6 +16,12 @@ struct bf16 {
 // No block: a position in it is skipped when read and dropped when written.
 #define HOLE 0xffffffffu
 #define FULL 0xffffffffu
+
+// Whose ids a page table holds is written behind them, low half first: zero before its first row is set, and then every id
+// is a hole. A graph may have been recorded before that, so kernels look when they run.
+__device__ __forceinline__ bool holds_ids_of(const u32 *ids, u64 count, u64 pool) {
+    return ids[count] == (u32)pool && ids[count + 1] == (u32)(pool >> 32);
+}
 // -inf, without a header.
 #define NEGATIVE_INFINITY __int_as_float(0xff800000)
 

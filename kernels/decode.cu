@@ -23,6 +23,7 @@ struct DecodeArgs {
     const u32 *ids;      // [table_rows][table_columns]
     const u32 *rows;     // [batch]: the table row of each sequence
     const u32 *lengths;  // [batch]: tokens of each sequence, the query's own included; zero: no sequence
+    u64 pool;            // whose slab it is: a table of another pool names nothing here
     u64 block_stride, layer_base;
     u32 block_tokens, table_rows, table_columns, kv_heads, group, window;
     float scale_log2, softcap;
@@ -94,7 +95,8 @@ template <int DIM> __device__ __forceinline__ void decode(const DecodeArgs a) {
     u32 g = lane / 4, c = lane % 4; // row and column of the matrix instructions' fragments
 
     u32 row = a.rows[sequence];
-    u32 end = row < a.table_rows ? min(a.lengths[sequence], a.table_columns * a.block_tokens) : 0;
+    bool known = row < a.table_rows && holds_ids_of(a.ids, (u64)a.table_rows * a.table_columns, a.pool);
+    u32 end = known ? min(a.lengths[sequence], a.table_columns * a.block_tokens) : 0;
     u32 start = a.window && end > a.window ? end - a.window : 0;
     const u32 *ids = a.ids + (u64)(row < a.table_rows ? row : 0) * a.table_columns;
     // The same number of whole tiles a share and warp, the first ones from `start` on.
@@ -326,9 +328,9 @@ template <int DIM> __device__ __forceinline__ void decode(const DecodeArgs a) {
 #define ENTRY(DIM, THREADS, BLOCKS)                                                                                    \
     extern "C" __global__ void __launch_bounds__(THREADS, RESIDENT(BLOCKS)) paged_decode_bf16_d##DIM(                  \
         bf16 *out, float *partial, u32 *arrived, const bf16 *q, const bf16 *slab, const u32 *ids, const u32 *rows,     \
-        const u32 *lengths, u64 block_stride, u64 layer_base, u32 block_tokens, u32 table_rows, u32 table_columns,     \
-        u32 kv_heads, u32 group, u32 window, float scale_log2, float softcap) {                                        \
-        decode<DIM>(DecodeArgs{out, partial, arrived, q, slab, ids, rows, lengths, block_stride, layer_base,           \
+        const u32 *lengths, u64 pool, u64 block_stride, u64 layer_base, u32 block_tokens, u32 table_rows,              \
+        u32 table_columns, u32 kv_heads, u32 group, u32 window, float scale_log2, float softcap) {                     \
+        decode<DIM>(DecodeArgs{out, partial, arrived, q, slab, ids, rows, lengths, pool, block_stride, layer_base,     \
                                block_tokens, table_rows, table_columns, kv_heads, group, window, scale_log2,           \
                                softcap});                                                                              \
     }

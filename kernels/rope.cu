@@ -36,8 +36,8 @@ extern "C" __global__ void __launch_bounds__(128)
 // is even.
 extern "C" __global__ void __launch_bounds__(128)
     rope_kv_write_bf16(bf16 *q, bf16 *slab, const bf16 *qkv, const float *angles, const u32 *ids, const u32 *rows,
-                       const u32 *positions, const bf16 *q_norm, const bf16 *k_norm, u64 block_stride, u64 layer_base,
-                       u32 block_tokens, u32 table_rows, u32 table_columns, u32 heads, u32 kv_heads, u32 head_dim,
+                       const u32 *positions, const bf16 *q_norm, const bf16 *k_norm, u64 pool, u64 block_stride,
+                       u64 layer_base, u32 block_tokens, u32 table_rows, u32 table_columns, u32 heads, u32 kv_heads, u32 head_dim,
                        u32 pairs, u32 flags, float epsilon, u64 units) {
     u64 unit = (u64)blockIdx.x * (blockDim.x / 32) + threadIdx.x / 32;
     if (unit >= units) return;
@@ -55,6 +55,7 @@ extern "C" __global__ void __launch_bounds__(128)
         u32 row = rows[token], position = positions[token];
         u32 column = position / block_tokens;
         if (row >= table_rows || column >= table_columns) return;
+        if (!holds_ids_of(ids, (u64)table_rows * table_columns, pool)) return;
         u32 id = ids[(u64)row * table_columns + column];
         if (id == HOLE) return;
         u32 part = head - heads; // keys, then values

@@ -176,14 +176,7 @@ fn a_captured_kernel_over_a_pool_sees_its_growth() {
     let content = rng.bf16s(layers * per_layer);
     let q = rng.bf16s(heads * head_dim);
 
-    // The row must name a pool before a graph can bake the table.
-    {
-        let mut step = engine.step(&mut stream).unwrap();
-        step.buffers.table.set(step.on, 0, &first).unwrap();
-        let mut block = step.buffers.kv.block_mut(&mut first, 0).unwrap();
-        step.on.write(&mut block, &content).unwrap();
-        step.finish().unwrap().wait().unwrap();
-    }
+    // Before any row is set: the graph looks whose ids the table holds when it runs.
     let graph = engine
         .record::<Toy, LaunchError, _>(&mut stream, |step| {
             let Step { buffers: ToyView { kv: pool, table, work, .. }, on, scratch, .. } = step;
@@ -226,6 +219,15 @@ fn a_captured_kernel_over_a_pool_sees_its_growth() {
         step.finish().unwrap().wait().unwrap();
         found.iter().map(|value| value.to_bits()).collect::<Vec<_>>()
     };
+    let nothing = replay(&mut engine, &mut stream, page);
+    assert!(nothing.iter().all(|bits| *bits == 0), "a table without rows attends to something");
+    {
+        let mut step = engine.step(&mut stream).unwrap();
+        step.buffers.table.set(step.on, 0, &first).unwrap();
+        let mut block = step.buffers.kv.block_mut(&mut first, 0).unwrap();
+        step.on.write(&mut block, &content).unwrap();
+        step.finish().unwrap().wait().unwrap();
+    }
     let before = replay(&mut engine, &mut stream, page);
     assert!(before.iter().any(|bits| *bits != 0) && before.iter().all(|bits| bf16::from_bits(*bits).is_finite()));
 

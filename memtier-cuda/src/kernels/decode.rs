@@ -44,8 +44,9 @@ impl PagedKv {
         table: TableShape,
     ) -> Result<(u32, u32), LaunchError> {
         let PagedKv { layer_base, kv_heads, head_dim } = *self;
-        require(table.pool != 0, what, "the page table names no pool yet: `set` or `clear` a row of it first")?;
-        require(table.pool == pool, what, "the page table holds ids of another pool than the slab")?;
+        // A table whose first row is not set yet names no pool; kernels look again when they run.
+        let ours = table.pool == 0 || table.pool == pool;
+        require(ours, what, "the page table holds ids of another pool than the slab")?;
         require(head_dim > 0 && head_dim.is_multiple_of(8), what, "a head must have a multiple of 8 elements")?;
         require(kv_heads > 0, what, "there must be a key/value head")?;
         let aligned = layer_base.is_multiple_of(8) && block_units.is_multiple_of(8);
@@ -181,6 +182,7 @@ pub fn paged_decode<K: PoolKind<Element = bf16>, P: Place<Space: Is<Cuda>>, W: F
         ids.addr(),
         rows.addr(),
         lengths.addr(),
+        slab.pool(),
         slab.block_units() as u64,
         layer_base as u64,
         narrow(what, slab.block_tokens())?.word(),
@@ -249,6 +251,6 @@ mod tests {
         assert!(kv.check("test", (units, 16, 3), table).is_err());
         assert_eq!(kv.check("test", (units + 8, 16, 3), table), Ok((1, 4)));
         assert!(kv.check("test", (units + 8, 16, 4), table).is_err());
-        assert!(kv.check("test", (units + 8, 16, 0), TableShape { pool: 0, ..table }).is_err());
+        assert_eq!(kv.check("test", (units + 8, 16, 4), TableShape { pool: 0, ..table }), Ok((1, 4)));
     }
 }

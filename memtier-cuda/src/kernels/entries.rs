@@ -53,13 +53,13 @@ entries! {
     GeluGateBf16 = "gate" "gelu_gate_bf16" (Out In U32 U64);
     RopeAngles = "rope" "rope_angles" (Out In In U32 U64);
     RopeKvWriteBf16 = "rope" "rope_kv_write_bf16"
-        (Out Out In In In In In In In U64 U64 U32 U32 U32 U32 U32 U32 U32 U32 F32 U64);
+        (Out Out In In In In In In In U64 U64 U64 U32 U32 U32 U32 U32 U32 U32 U32 F32 U64);
     DecodeD64 = "decode" "paged_decode_bf16_d64"
-        (Out Out Out In In In In In U64 U64 U32 U32 U32 U32 U32 U32 F32 F32);
+        (Out Out Out In In In In In U64 U64 U64 U32 U32 U32 U32 U32 U32 F32 F32);
     DecodeD128 = "decode" "paged_decode_bf16_d128"
-        (Out Out Out In In In In In U64 U64 U32 U32 U32 U32 U32 U32 F32 F32);
+        (Out Out Out In In In In In U64 U64 U64 U32 U32 U32 U32 U32 U32 F32 F32);
     DecodeD256 = "decode" "paged_decode_bf16_d256"
-        (Out Out Out In In In In In U64 U64 U32 U32 U32 U32 U32 U32 F32 F32);
+        (Out Out Out In In In In In U64 U64 U64 U32 U32 U32 U32 U32 U32 F32 F32);
 }
 
 #[cfg(test)]

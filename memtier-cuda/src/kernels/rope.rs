@@ -132,6 +132,7 @@ pub fn rope_kv_write<K: PoolKind<Element = bf16>, P: Place<Space: Is<Cuda>>>(
         positions.addr(),
         norm_addrs[0],
         norm_addrs[1],
+        slab.pool(),
         slab.block_units() as u64,
         layer_base as u64,
         narrow(what, slab.block_tokens())?.word(),
