@@ -157,28 +157,37 @@ impl Engine<Loading> {
         Ok((plan, grants, limits.graphs))
     }
 
-    /// Devices commit whole pages. Storages and tables are whole pages; the last page of a pool may not be.
+    /// Devices commit whole pages (2 MiB on CUDA): what the end of each arena, stack and pool leaves of its last one.
     fn rounding(&self, demands: &[Demand]) -> Option<Demand> {
-        let mut bytes = Bytes::ZERO;
+        let mut total = Bytes::ZERO;
         let mut space = None;
-        for demand in demands {
-            let (Amount::Blocks { block, floor, most, .. }, Some(device)) =
-                (demand.amount, self.core.device(demand.space))
-            else {
-                continue;
-            };
-            let total = block.times(most.count()).unwrap_or(Bytes::MAX);
-            // Of a pool that may get fewer blocks, or commits them one by one, the last page can be cut anywhere.
-            let rounding = match floor == most || block == device.rounded(block) {
-                true => device.rounded(total).beyond(total),
-                false => device.rounded(Bytes::new(1)),
-            };
+        let mut add = |rounding: Bytes, of: &'static str| {
             if !rounding.is_zero() {
-                bytes = bytes.plus(rounding).unwrap_or(Bytes::MAX);
-                space = Some(demand.space);
+                total = total.plus(rounding).unwrap_or(Bytes::MAX);
+                space = Some(of);
+            }
+        };
+        for device in &self.core.devices {
+            let rest = |bytes: Bytes| device.rounded(bytes).beyond(bytes);
+            let here = || demands.iter().filter(|demand| demand.space == device.space());
+            for tier in [plan::Tier::EnginePersistent, plan::Tier::ModelResident] {
+                let arena = here().filter(|demand| demand.tier == tier).filter_map(|demand| demand.amount.least().ok());
+                add(rest(Bytes::sum(arena).unwrap_or(Bytes::MAX)), device.space());
+            }
+            for demand in here() {
+                match (demand.tier, demand.amount) {
+                    (plan::Tier::ForwardScratch, Amount::Bytes(bytes)) => add(rest(bytes), device.space()),
+                    // Of a pool that may get fewer blocks, or commits some at a time, the last page can be cut anywhere.
+                    (_, Amount::Blocks { block, floor, most, .. }) => {
+                        let all = block.times(most.count()).unwrap_or(Bytes::MAX);
+                        let exact = floor == most || rest(block).is_zero();
+                        add(if exact { rest(all) } else { device.rounded(Bytes::new(1)) }, device.space());
+                    }
+                    _ => {}
+                }
             }
         }
-        space.map(|space| Demand::bytes("page rounding", plan::Tier::Reserve, space, bytes))
+        space.map(|space| Demand::bytes("page rounding", plan::Tier::Reserve, space, total))
     }
 
     /// What lives on the device already: survivors with the growth they may still take, streams, other engines.
