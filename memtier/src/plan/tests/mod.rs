@@ -3,9 +3,9 @@
 mod grants;
 mod kv_layout;
 mod laws;
-mod loan;
 mod levers;
 mod llama_cpp;
+mod loan;
 mod reference_card;
 mod report;
 
