@@ -2,7 +2,7 @@
 
 mod common;
 
-use common::{Matrix, Rng, bits, odd_cols, quantized};
+use common::{Matrix, Rng, bits, odd_cols, quantized, with_random_scales};
 use engine_kernels::{
     Activation, Format, Input, Isa, KernelError, Projection, QuantRows, Threads, gated, matmul, matmul_gated,
     matmul_gated_quantize, matmul_many,
@@ -67,6 +67,31 @@ fn products_agree_with_f64_over_the_quantised_activations() {
                 for (found, (sum, size)) in run(&threads, isa, &matrix, x.rows(0..m)).iter().zip(&reference) {
                     let error = (f64::from(*found) - sum).abs() / size;
                     assert!(error < 1e-6, "{format} {isa:?} {rows}x{cols}: {found} for {sum}, {error:e}");
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn extreme_quants_do_not_saturate() {
+    let mut rng = Rng::new(19);
+    let threads = Threads::new(1).unwrap();
+    let (rows, cols) = (16, 512);
+    for format in Format::ALL.into_iter().filter(|format| !format.is_float()) {
+        for byte in [0x00, 0x7f, 0x80, 0xff, 0x1f, 0xe0] {
+            let raw = vec![byte; rows * format.row_bytes(cols).unwrap()];
+            let matrix = Matrix::new(format, rows, cols, with_random_scales(&mut rng, format, raw));
+            for signs in [[1.0, 1.0], [-1.0, -1.0], [1.0, -1.0]] {
+                let x: Vec<f32> = (0..cols).map(|col| signs[col % 2]).collect();
+                let quant = quantized(Isa::detect(), &x, 1, cols);
+                let reference = matrix.reference(&x, 1);
+                for isa in Isa::available() {
+                    let found = run(&threads, isa, &matrix, QuantRows::new(1, cols, &quant).unwrap().into());
+                    for (found, (sum, size)) in found.iter().zip(&reference) {
+                        let error = (f64::from(*found) - sum).abs();
+                        assert!(error <= 2e-6 * size, "{format} {byte:#x} {isa:?}: {found} for {sum}");
+                    }
                 }
             }
         }

@@ -6,10 +6,8 @@ use std::collections::BTreeSet;
 use std::fs::File;
 use std::io::{BufReader, Read, Seek, SeekFrom};
 
-use common::{Matrix, Rng, bits, quantized, reference_row};
-use engine_kernels::{
-    Format, Input, Isa, QuantRows, Threads, dequantize_raw_row, dequantize_row, matmul, pack, packed_bytes,
-};
+use common::{Matrix, Rng, bits, quantized};
+use engine_kernels::{Format, Input, Isa, QuantRows, Threads, dequantize_raw_row, dequantize_row, matmul};
 
 /// Rows that a test takes of a tensor.
 const ROWS: usize = 48;
@@ -127,10 +125,7 @@ fn real_tensors_survive_packing_and_multiply_well() {
 /// Checks a real matrix and measures what quantising activations costs.
 fn check(format: Format, rows: usize, cols: usize, raw: Vec<u8>) -> f64 {
     let row_bytes = format.row_bytes(cols).unwrap();
-    let values: Vec<f32> = raw.chunks_exact(row_bytes).flat_map(|raw| reference_row(format, raw, cols)).collect();
-    let mut bytes = vec![0; packed_bytes(format, rows, cols).unwrap() as usize];
-    pack(format, rows, cols, &raw, &mut bytes).unwrap();
-    let matrix = Matrix { format, rows, cols, raw, bytes, values };
+    let matrix = Matrix::new(format, rows, cols, raw);
     let mut row = vec![0.0; cols];
     for (index, (raw, values)) in matrix.raw.chunks_exact(row_bytes).zip(matrix.values.chunks_exact(cols)).enumerate() {
         dequantize_raw_row(format, raw, &mut row).unwrap();

@@ -31,6 +31,8 @@ pub(super) const RUN: usize = 16;
 pub(super) const CHUNK_RUNS: usize = 4;
 /// Positions of a chunk.
 pub(super) const CHUNK: usize = RUN * CHUNK_RUNS;
+/// f16 elements of a cache line.
+const LINE: usize = 32;
 /// Registers of values that the kernel sums at a time.
 const WIDE: usize = 4;
 
@@ -92,15 +94,17 @@ impl Run {
     }
 }
 
-/// Fills `scores` with the dot products of all lanes and runs.
+/// Fills `scores` with the dot products of all lanes and runs. With `AHEAD` it calls for the keys of the `next` runs,
+/// line by line as it goes through those of the current ones.
 ///
 /// # Safety
 ///
 /// The processor has the features of `V`; the pointers of lanes and runs are valid for the shape.
 #[inline(always)]
-pub(super) unsafe fn score<V: Lanes>(
+pub(super) unsafe fn score<V: Lanes, const AHEAD: bool>(
     lanes: &[Lane],
     runs: &[Run],
+    next: &[Run; CHUNK_RUNS],
     stride: usize,
     head_dim: usize,
     scores: &mut Scores,
@@ -112,18 +116,18 @@ pub(super) unsafe fn score<V: Lanes>(
             // SAFETY: passed on.
             unsafe {
                 match (lanes.len(), together) {
-                    (6, 4) => dots::<V, 6, 4>(lanes, runs, stride, head_dim, scores, at),
-                    (5, 4) => dots::<V, 5, 4>(lanes, runs, stride, head_dim, scores, at),
-                    (4, 4) => dots::<V, 4, 4>(lanes, runs, stride, head_dim, scores, at),
-                    (3, 4) => dots::<V, 3, 4>(lanes, runs, stride, head_dim, scores, at),
-                    (2, 4) => dots::<V, 2, 4>(lanes, runs, stride, head_dim, scores, at),
-                    (1, 4) => dots::<V, 1, 4>(lanes, runs, stride, head_dim, scores, at),
-                    (6, _) => dots::<V, 6, 1>(lanes, runs, stride, head_dim, scores, at),
-                    (5, _) => dots::<V, 5, 1>(lanes, runs, stride, head_dim, scores, at),
-                    (4, _) => dots::<V, 4, 1>(lanes, runs, stride, head_dim, scores, at),
-                    (3, _) => dots::<V, 3, 1>(lanes, runs, stride, head_dim, scores, at),
-                    (2, _) => dots::<V, 2, 1>(lanes, runs, stride, head_dim, scores, at),
-                    _ => dots::<V, 1, 1>(lanes, runs, stride, head_dim, scores, at),
+                    (6, 4) => dots::<V, AHEAD, 6, 4>(lanes, runs, next, stride, head_dim, scores, at),
+                    (5, 4) => dots::<V, AHEAD, 5, 4>(lanes, runs, next, stride, head_dim, scores, at),
+                    (4, 4) => dots::<V, AHEAD, 4, 4>(lanes, runs, next, stride, head_dim, scores, at),
+                    (3, 4) => dots::<V, AHEAD, 3, 4>(lanes, runs, next, stride, head_dim, scores, at),
+                    (2, 4) => dots::<V, AHEAD, 2, 4>(lanes, runs, next, stride, head_dim, scores, at),
+                    (1, 4) => dots::<V, AHEAD, 1, 4>(lanes, runs, next, stride, head_dim, scores, at),
+                    (6, _) => dots::<V, AHEAD, 6, 1>(lanes, runs, next, stride, head_dim, scores, at),
+                    (5, _) => dots::<V, AHEAD, 5, 1>(lanes, runs, next, stride, head_dim, scores, at),
+                    (4, _) => dots::<V, AHEAD, 4, 1>(lanes, runs, next, stride, head_dim, scores, at),
+                    (3, _) => dots::<V, AHEAD, 3, 1>(lanes, runs, next, stride, head_dim, scores, at),
+                    (2, _) => dots::<V, AHEAD, 2, 1>(lanes, runs, next, stride, head_dim, scores, at),
+                    _ => dots::<V, AHEAD, 1, 1>(lanes, runs, next, stride, head_dim, scores, at),
                 }
             }
         }
@@ -136,9 +140,10 @@ pub(super) unsafe fn score<V: Lanes>(
 ///
 /// As `score`; there are at least `Q` lanes and `R` runs.
 #[inline(always)]
-unsafe fn dots<V: Lanes, const Q: usize, const R: usize>(
+unsafe fn dots<V: Lanes, const AHEAD: bool, const Q: usize, const R: usize>(
     lanes: &[Lane],
     runs: &[Run],
+    next: &[Run; CHUNK_RUNS],
     stride: usize,
     head_dim: usize,
     scores: &mut [[f32; CHUNK]],
@@ -156,6 +161,11 @@ unsafe fn dots<V: Lanes, const Q: usize, const R: usize>(
             let mut key = [V::zero(); R];
             for run in 0..R {
                 key[run] = V::load_half(keys[run].add(d * stride));
+            }
+            if AHEAD && (d * stride).is_multiple_of(LINE) {
+                for next in &next[..R] {
+                    V::prefetch(next.keys.wrapping_add(d * stride));
+                }
             }
             for lane in 0..Q {
                 let q = V::splat_at(q[lane].add(d));
@@ -253,23 +263,30 @@ fn scale_and_mask(lane: &Lane, runs: &[Run], params: AttentionParams, scores: &m
     largest[0]
 }
 
-/// Adds the weighted values of all runs to the lanes' outputs.
+/// Adds the weighted values of all runs to the lanes' outputs. With `AHEAD` it calls for the values of the `next` runs as it
+/// goes.
 ///
 /// # Safety
 ///
 /// The processor has the features of `V`; the pointers of lanes and runs are valid for the shape.
 #[inline(always)]
-pub(super) unsafe fn sum<V: Lanes>(lanes: &[Lane], runs: &[Run], head_dim: usize, weights: &Scores) {
+pub(super) unsafe fn sum<V: Lanes, const AHEAD: bool>(
+    lanes: &[Lane],
+    runs: &[Run],
+    next: &[Run; CHUNK_RUNS],
+    head_dim: usize,
+    weights: &Scores,
+) {
     for (lanes, weights) in lanes.chunks(V::QUERIES).zip(weights.0.chunks(V::QUERIES)) {
         // SAFETY: passed on.
         unsafe {
             match lanes.len() {
-                6 => sum_lanes::<V, 6>(lanes, runs, head_dim, weights),
-                5 => sum_lanes::<V, 5>(lanes, runs, head_dim, weights),
-                4 => sum_lanes::<V, 4>(lanes, runs, head_dim, weights),
-                3 => sum_lanes::<V, 3>(lanes, runs, head_dim, weights),
-                2 => sum_lanes::<V, 2>(lanes, runs, head_dim, weights),
-                _ => sum_lanes::<V, 1>(lanes, runs, head_dim, weights),
+                6 => sum_lanes::<V, AHEAD, 6>(lanes, runs, next, head_dim, weights),
+                5 => sum_lanes::<V, AHEAD, 5>(lanes, runs, next, head_dim, weights),
+                4 => sum_lanes::<V, AHEAD, 4>(lanes, runs, next, head_dim, weights),
+                3 => sum_lanes::<V, AHEAD, 3>(lanes, runs, next, head_dim, weights),
+                2 => sum_lanes::<V, AHEAD, 2>(lanes, runs, next, head_dim, weights),
+                _ => sum_lanes::<V, AHEAD, 1>(lanes, runs, next, head_dim, weights),
             }
         }
     }
@@ -281,7 +298,13 @@ pub(super) unsafe fn sum<V: Lanes>(lanes: &[Lane], runs: &[Run], head_dim: usize
 ///
 /// As `sum`; there are `Q` lanes.
 #[inline(always)]
-unsafe fn sum_lanes<V: Lanes, const Q: usize>(lanes: &[Lane], runs: &[Run], head_dim: usize, weights: &[[f32; CHUNK]]) {
+unsafe fn sum_lanes<V: Lanes, const AHEAD: bool, const Q: usize>(
+    lanes: &[Lane],
+    runs: &[Run],
+    next: &[Run; CHUNK_RUNS],
+    head_dim: usize,
+    weights: &[[f32; CHUNK]],
+) {
     if Q > V::QUERIES {
         return;
     }
@@ -299,27 +322,27 @@ unsafe fn sum_lanes<V: Lanes, const Q: usize>(lanes: &[Lane], runs: &[Run], head
             [start, .., last] if first <= start.position && last.position + RUN <= end => runs.len(),
             _ => runs.iter().take_while(|run| common(run) == (0..RUN)).count(),
         };
-        columns::<V, Q>(lanes, &runs[..whole], 0..RUN, head_dim, weights, 0);
+        columns::<V, AHEAD, Q>(lanes, &runs[..whole], next, 0..RUN, head_dim, weights, 0);
         for (index, run) in runs.iter().enumerate().skip(whole) {
             let common = common(run);
             let run = std::slice::from_ref(run);
             if common.is_empty() {
                 for (lane, weights) in lanes.iter().zip(weights) {
                     let (lane, weights) = (std::slice::from_ref(lane), std::slice::from_ref(weights));
-                    columns::<V, 1>(lane, run, run[0].seen(&lane[0]), head_dim, weights, index);
+                    columns::<V, false, 1>(lane, run, next, run[0].seen(&lane[0]), head_dim, weights, index);
                 }
                 continue;
             }
             for (lane, weights) in lanes.iter().zip(weights) {
                 let seen = run[0].seen(lane);
                 let (lane, weights) = (std::slice::from_ref(lane), std::slice::from_ref(weights));
-                columns::<V, 1>(lane, run, seen.start..common.start, head_dim, weights, index);
+                columns::<V, false, 1>(lane, run, next, seen.start..common.start, head_dim, weights, index);
             }
-            columns::<V, Q>(lanes, run, common.clone(), head_dim, weights, index);
+            columns::<V, false, Q>(lanes, run, next, common.clone(), head_dim, weights, index);
             for (lane, weights) in lanes.iter().zip(weights) {
                 let seen = run[0].seen(lane);
                 let (lane, weights) = (std::slice::from_ref(lane), std::slice::from_ref(weights));
-                columns::<V, 1>(lane, run, common.end..seen.end, head_dim, weights, index);
+                columns::<V, false, 1>(lane, run, next, common.end..seen.end, head_dim, weights, index);
             }
         }
     }
@@ -331,9 +354,11 @@ unsafe fn sum_lanes<V: Lanes, const Q: usize>(lanes: &[Lane], runs: &[Run], head
 ///
 /// As `sum`; `seen` lies within a run.
 #[inline(always)]
-unsafe fn columns<V: Lanes, const Q: usize>(
+#[allow(clippy::too_many_arguments, reason = "all of one loop nest")]
+unsafe fn columns<V: Lanes, const AHEAD: bool, const Q: usize>(
     lanes: &[Lane],
     runs: &[Run],
+    next: &[Run; CHUNK_RUNS],
     seen: Range<usize>,
     head_dim: usize,
     weights: &[[f32; CHUNK]],
@@ -346,11 +371,11 @@ unsafe fn columns<V: Lanes, const Q: usize>(
     // SAFETY: passed on; dimensions `dim..dim + 16 * W` lie below `head_dim`.
     unsafe {
         while dim + RUN * WIDE <= head_dim {
-            columns_at::<V, Q, WIDE>(lanes, runs, seen.clone(), head_dim, weights, index, dim);
+            columns_at::<V, AHEAD, Q, WIDE>(lanes, runs, next, seen.clone(), head_dim, weights, index, dim);
             dim += RUN * WIDE;
         }
         while dim < head_dim {
-            columns_at::<V, Q, 1>(lanes, runs, seen.clone(), head_dim, weights, index, dim);
+            columns_at::<V, AHEAD, Q, 1>(lanes, runs, next, seen.clone(), head_dim, weights, index, dim);
             dim += RUN;
         }
     }
@@ -360,9 +385,11 @@ unsafe fn columns<V: Lanes, const Q: usize>(
 ///
 /// As `columns`; dimensions `dim..dim + 16 * W` lie below `head_dim`.
 #[inline(always)]
-unsafe fn columns_at<V: Lanes, const Q: usize, const W: usize>(
+#[allow(clippy::too_many_arguments, reason = "all of one loop nest")]
+unsafe fn columns_at<V: Lanes, const AHEAD: bool, const Q: usize, const W: usize>(
     lanes: &[Lane],
     runs: &[Run],
+    next: &[Run; CHUNK_RUNS],
     seen: Range<usize>,
     head_dim: usize,
     weights: &[[f32; CHUNK]],
@@ -378,9 +405,14 @@ unsafe fn columns_at<V: Lanes, const Q: usize, const W: usize>(
                 acc[lane][wide] = V::load(out[lane].add(RUN * wide));
             }
         }
-        for (offset, run) in runs.iter().enumerate() {
+        for (offset, (run, next)) in runs.iter().zip(next).enumerate() {
             for token in seen.clone() {
                 let at = run.values.add(token * head_dim + dim);
+                if AHEAD {
+                    for line in (0..RUN * W).step_by(LINE) {
+                        V::prefetch(next.values.wrapping_add(token * head_dim + dim + line));
+                    }
+                }
                 let mut value = [V::zero(); W];
                 for wide in 0..W {
                     value[wide] = V::load_half(at.add(RUN * wide));

@@ -26,6 +26,8 @@ pub(super) trait Lanes: Copy {
     unsafe fn store(self, at: *mut f32);
     /// Stores as f16, rounded to nearest even.
     unsafe fn store_half(self, at: *mut u16);
+    /// Calls for the line at `at`, which need not be valid.
+    unsafe fn prefetch(_at: *const u16) {}
     /// `self * by + to`, rounded once.
     unsafe fn fma(self, by: Self, to: Self) -> Self;
 }
@@ -137,6 +139,12 @@ mod x86 {
         }
 
         #[inline(always)]
+        unsafe fn prefetch(at: *const u16) {
+            // SAFETY: any address may be prefetched.
+            unsafe { _mm_prefetch::<_MM_HINT_T0>(at.cast()) }
+        }
+
+        #[inline(always)]
         unsafe fn fma(self, by: Self, to: Self) -> Self {
             // SAFETY: the caller's promise.
             Avx512(unsafe { _mm512_fmadd_ps(self.0, by.0, to.0) })
@@ -194,6 +202,12 @@ mod x86 {
                 _mm_storeu_si128(at.cast(), _mm256_cvtps_ph::<_MM_FROUND_TO_NEAREST_INT>(self.0[0]));
                 _mm_storeu_si128(at.add(8).cast(), _mm256_cvtps_ph::<_MM_FROUND_TO_NEAREST_INT>(self.0[1]));
             }
+        }
+
+        #[inline(always)]
+        unsafe fn prefetch(at: *const u16) {
+            // SAFETY: any address may be prefetched.
+            unsafe { _mm_prefetch::<_MM_HINT_T0>(at.cast()) }
         }
 
         #[inline(always)]

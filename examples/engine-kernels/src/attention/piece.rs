@@ -102,28 +102,24 @@ unsafe fn attend_lanes<V: Lanes>(piece: &Piece<'_>, lanes: &mut [Lane]) {
     let first = lanes.iter().map(|lane| lane.first).min().unwrap_or(0);
     let end = lanes.iter().map(|lane| lane.end).max().unwrap_or(0);
     let mut scores = Scores::new();
+    // Few lanes mean little to do for each line of the cache, and a cache that is rarely at hand: it is called for ahead.
+    let ahead = lanes.len() <= V::QUERIES;
+    let mut next = Runs::of(piece, first..end, first / CHUNK);
     for chunk in first / CHUNK..end.div_ceil(CHUNK) {
-        let mut runs = [Run::NONE; CHUNK_RUNS];
-        let mut count = 0;
-        for position in (chunk * CHUNK..end.min((chunk + 1) * CHUNK)).step_by(RUN) {
-            let block = piece.sequence.blocks[position / shape.block_tokens];
-            if block == HOLE || position + RUN <= first {
-                continue;
-            }
-            let slot = position % shape.block_tokens;
-            let block = piece.cache.base + block as usize * piece.cache.stride;
-            // In bounds: `attend` checked the block, and a run lies within one block.
-            let keys = &piece.cache.slab[block + shape.keys(piece.kv_head) + slot..];
-            let values = &piece.cache.slab[block + shape.values(piece.kv_head) + slot * shape.head_dim..];
-            runs[count] = Run { position, keys: keys.as_ptr(), values: values.as_ptr() };
-            count += 1;
-        }
-        let runs = &runs[..count];
+        let current = next;
+        next = Runs::of(piece, first..end, chunk + 1);
+        let runs = current.as_slice();
         // SAFETY: the runs' pointers reach the whole of the head's keys and values for 16 positions of one block.
         unsafe {
-            score::<V>(lanes, runs, shape.block_tokens, shape.head_dim, &mut scores);
-            weigh(lanes, runs, piece.params, shape.head_dim, &mut scores);
-            sum::<V>(lanes, runs, shape.head_dim, &scores);
+            if ahead {
+                score::<V, true>(lanes, runs, &next.runs, shape.block_tokens, shape.head_dim, &mut scores);
+                weigh(lanes, runs, piece.params, shape.head_dim, &mut scores);
+                sum::<V, true>(lanes, runs, &next.runs, shape.head_dim, &scores);
+            } else {
+                score::<V, false>(lanes, runs, &next.runs, shape.block_tokens, shape.head_dim, &mut scores);
+                weigh(lanes, runs, piece.params, shape.head_dim, &mut scores);
+                sum::<V, false>(lanes, runs, &next.runs, shape.head_dim, &scores);
+            }
         }
     }
     for lane in lanes {
@@ -142,5 +138,40 @@ unsafe fn attend_lanes<V: Lanes>(piece: &Piece<'_>, lanes: &mut [Lane]) {
         for out in out {
             *out *= inverse;
         }
+    }
+}
+
+/// The runs of one chunk that some lane sees.
+#[derive(Clone, Copy)]
+struct Runs {
+    runs: [Run; CHUNK_RUNS],
+    count: usize,
+}
+
+impl Runs {
+    /// Those of `chunk` within `positions`; none beyond the end.
+    #[inline(always)]
+    fn of(piece: &Piece<'_>, positions: Range<usize>, chunk: usize) -> Runs {
+        let shape = piece.cache.shape;
+        let mut runs = Runs { runs: [Run::NONE; CHUNK_RUNS], count: 0 };
+        for position in (chunk * CHUNK..positions.end.min((chunk + 1) * CHUNK)).step_by(RUN) {
+            let block = piece.sequence.blocks[position / shape.block_tokens];
+            if block == HOLE || position + RUN <= positions.start {
+                continue;
+            }
+            let slot = position % shape.block_tokens;
+            // In bounds: `attend` checked the block, and a run lies within one block.
+            let block = &piece.cache.slab[piece.cache.base + block as usize * piece.cache.stride..];
+            let (keys, values) = (&block[shape.keys(piece.kv_head)..], &block[shape.values(piece.kv_head)..]);
+            runs.runs[runs.count] =
+                Run { position, keys: keys[slot..].as_ptr(), values: values[slot * shape.head_dim..].as_ptr() };
+            runs.count += 1;
+        }
+        runs
+    }
+
+    #[inline(always)]
+    fn as_slice(&self) -> &[Run] {
+        &self.runs[..self.count]
     }
 }

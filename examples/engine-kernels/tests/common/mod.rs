@@ -60,10 +60,13 @@ fn random_half(rng: &mut Rng, exponent: i32, signed: bool) -> [u8; 2] {
 /// Random raw rows whose values are of the order of 0.1 to 1.
 pub fn random_raw(rng: &mut Rng, format: Format, rows: usize, cols: usize) -> Vec<u8> {
     let mut raw = vec![0u8; rows * format.row_bytes(cols).unwrap()];
+    raw.iter_mut().for_each(|byte| *byte = rng.next() as u8);
+    with_random_scales(rng, format, raw)
+}
+
+/// The raw rows with sensible f16 scales, and floats, in place of whatever bits they have.
+pub fn with_random_scales(rng: &mut Rng, format: Format, mut raw: Vec<u8>) -> Vec<u8> {
     for block in raw.chunks_exact_mut(format.block_bytes()) {
-        for byte in block.iter_mut() {
-            *byte = rng.next() as u8;
-        }
         let mut put = |at: usize, exponent: i32, signed: bool| {
             let half = random_half(rng, exponent, signed);
             block[at..at + 2].copy_from_slice(&half);
@@ -248,6 +251,10 @@ pub struct Matrix {
 impl Matrix {
     pub fn random(rng: &mut Rng, format: Format, rows: usize, cols: usize) -> Matrix {
         let raw = random_raw(rng, format, rows, cols);
+        Matrix::new(format, rows, cols, raw)
+    }
+
+    pub fn new(format: Format, rows: usize, cols: usize, raw: Vec<u8>) -> Matrix {
         let mut bytes = vec![0xaa; packed_bytes(format, rows, cols).unwrap() as usize];
         pack(format, rows, cols, &raw, &mut bytes).unwrap();
         let row_bytes = format.row_bytes(cols).unwrap();
