@@ -1,6 +1,6 @@
 //! One counted referent of a block.
 
-use std::{fmt, marker::PhantomData, sync::Arc};
+use std::{fmt, marker::PhantomData, ptr::NonNull};
 
 use super::{Shareable, core::Core, kind::PoolKind};
 
@@ -8,15 +8,17 @@ use super::{Shareable, core::Core, kind::PoolKind};
 /// block goes back to its pool when the last referent drops, on any thread, and when nothing in flight can reach it.
 #[must_use = "dropping the last referent frees the block"]
 pub struct BlockRef<K> {
-    core: Arc<Core>,
+    /// Counted in the block itself: see [`Owner`](super::core::Owner).
+    core: NonNull<Core>,
     id: u32,
     kind: PhantomData<fn() -> K>,
 }
 
 impl<K: PoolKind> BlockRef<K> {
     /// Takes over one referent that the caller counted.
-    pub(super) fn new(core: Arc<Core>, id: u32) -> Self {
-        BlockRef { core, id, kind: PhantomData }
+    #[inline]
+    pub(super) fn new(core: &Core, id: u32) -> Self {
+        BlockRef { core: NonNull::from(core), id, kind: PhantomData }
     }
 
     /// A second referent of the same block.
@@ -24,13 +26,13 @@ impl<K: PoolKind> BlockRef<K> {
     where
         K: Shareable,
     {
-        self.core.share(self.id);
-        BlockRef::new(self.core.clone(), self.id)
+        self.core().share(self.id);
+        BlockRef::new(self.core(), self.id)
     }
 
     /// How many referents the block has.
     pub fn referents(&self) -> u32 {
-        self.core.referents(self.id)
+        self.core().referents(self.id)
     }
 
     /// The id in its pool, for logs and reports.
@@ -39,9 +41,23 @@ impl<K: PoolKind> BlockRef<K> {
     }
 }
 
+impl<K> BlockRef<K> {
+    #[inline]
+    fn core(&self) -> &Core {
+        // SAFETY: the books are not freed while a block has a referent, and this is one.
+        unsafe { self.core.as_ref() }
+    }
+}
+
+// SAFETY: a reference gives `&Core`, which is `Sync`, and releases its block through it, on any thread.
+unsafe impl<K> Send for BlockRef<K> {}
+// SAFETY: as above.
+unsafe impl<K> Sync for BlockRef<K> {}
+
 impl<K> Drop for BlockRef<K> {
+    #[inline]
     fn drop(&mut self) {
-        self.core.release(self.id);
+        self.core().release(self.id);
     }
 }
 

@@ -5,9 +5,13 @@
 //! collected when nobody refers to it, no page table names it, and every stream has finished the last step that could
 //! reach it.
 
-use std::sync::{
-    Arc,
-    atomic::{AtomicU32, AtomicU64, Ordering},
+use std::{
+    ops::Deref,
+    ptr::NonNull,
+    sync::{
+        Arc,
+        atomic::{AtomicU32, AtomicU64, Ordering},
+    },
 };
 
 use super::{AcquireBlocksError, lock::SpinLock};
@@ -29,17 +33,63 @@ pub(crate) struct Core {
     pub(crate) per_block: Tokens,
     /// Units of the kind's element in one block.
     pub(crate) block_units: usize,
-    /// Referents of each block.
-    refs: Box<[AtomicU32]>,
-    /// Page table rows that name each block.
-    pins: Box<[AtomicU32]>,
-    /// The last step that could reach each block, while no row named it.
-    touched: Box<[AtomicU64]>,
-    /// The step from which on launches could write each block for its present owner. Zero: none yet.
-    reached: Box<[AtomicU64]>,
+    blocks: Box<[Block]>,
     /// Blocks with memory behind them.
     committed: AtomicU32,
+    /// The block that was released last, perhaps: still in the cache, and found without looking at all of them. A hint only:
+    /// its books say whether it can be taken, and a lost hint is found by collecting.
+    hint: AtomicU32,
     state: SpinLock<State>,
+}
+
+/// The books of one block, together in half a cache line.
+#[derive(Default)]
+#[repr(align(32))]
+struct Block {
+    /// Referents; [`FREE`] in the free list.
+    refs: AtomicU32,
+    /// Page table rows that name it.
+    pins: AtomicU32,
+    /// The last step that could reach it, while no row named it.
+    touched: AtomicU64,
+    /// The step from which on launches could write it for its present owner. Zero: none yet.
+    reached: AtomicU64,
+}
+
+/// Shares the books among a pool, its handles, tickets and prefixes.
+///
+/// A [`BlockRef`](super::BlockRef) has a plain pointer to them instead: counting it twice, here and in its block, would make
+/// every acquisition dearer by two read-modify-writes. So the books of a pool that is gone are freed with the last owner if
+/// no block has a referent then, and never otherwise.
+pub(crate) struct Owner(NonNull<Core>);
+
+pub(crate) type SharedCore = Arc<Owner>;
+
+// SAFETY: an owner gives `&Core`, which is `Sync`, and frees it, which is `Send`.
+unsafe impl Send for Owner {}
+// SAFETY: as above.
+unsafe impl Sync for Owner {}
+
+impl Deref for Owner {
+    type Target = Core;
+
+    #[inline]
+    fn deref(&self) -> &Core {
+        // SAFETY: the books live at least as long as their last owner.
+        unsafe { self.0.as_ref() }
+    }
+}
+
+impl Drop for Owner {
+    fn drop(&mut self) {
+        // Acquire: pairs with the release of a referent, whose last access to the books that was.
+        let unused = |block: &Block| matches!(block.refs.load(Ordering::Acquire), 0 | FREE);
+        if self.blocks.iter().all(unused) {
+            // SAFETY: the box that `new` leaked. No owner is left, and no block reference: it would count in its block, and
+            // none can appear, since only an owner or another reference makes one.
+            drop(unsafe { Box::from_raw(self.0.as_ptr()) });
+        }
+    }
 }
 
 pub(crate) struct State {
@@ -56,8 +106,20 @@ pub(crate) struct State {
     spare_tables: Vec<Vec<u32>>,
 }
 
-fn cells<T: Default>(count: u64) -> Box<[T]> {
-    (0..count).map(|_| T::default()).collect()
+impl Block {
+    /// Whether it has no referent, is not in the free list, and no row names it.
+    #[inline]
+    fn is_quiet(&self) -> bool {
+        // Acquire: pairs with the release of the last referent, and makes its `touched` visible.
+        self.refs.load(Ordering::Acquire) == 0 && self.pins.load(Ordering::Acquire) == 0
+    }
+}
+
+impl State {
+    /// Blocks that no step after this one could reach are out of reach of everything in flight.
+    fn settled(&self) -> u64 {
+        self.lanes.iter().map(|lane| lane.settled_up_to()).min().unwrap_or(u64::MAX)
+    }
 }
 
 impl Core {
@@ -68,25 +130,24 @@ impl Core {
         committed: Blocks,
         most: Blocks,
         commits: u64,
-    ) -> Arc<Self> {
+    ) -> SharedCore {
         let most = most.count();
-        let refs: Box<[AtomicU32]> = (0..most).map(|_| AtomicU32::new(FREE)).collect();
+        let block = |_| Block { refs: AtomicU32::new(FREE), ..Block::default() };
         let mut free = Vec::with_capacity(most as usize);
         free.extend((0..committed.count() as u32).rev());
         let state =
             State { free, lanes: Vec::new(), commits, epoch: 0, closed: false, spare_tables: Vec::with_capacity(64) };
-        Arc::new(Core {
+        let core = Box::new(Core {
             id: crate::next_id(),
             name,
             per_block,
             block_units,
-            refs,
-            pins: cells(most),
-            touched: cells(most),
-            reached: cells(most),
+            blocks: (0..most).map(block).collect(),
             committed: AtomicU32::new(committed.count() as u32),
+            hint: AtomicU32::new(HOLE),
             state: SpinLock::new(state),
-        })
+        });
+        Arc::new(Owner(NonNull::from(Box::leak(core))))
     }
 
     /// Blocks that have memory.
@@ -120,7 +181,7 @@ impl Core {
         let from = self.committed();
         let mut to = from;
         while let Some(next) = to.checked_sub(step.count() as u32).filter(|next| u64::from(*next) >= least.count()) {
-            let is_free = |id: u32| self.refs[id as usize].load(Ordering::Acquire) == FREE;
+            let is_free = |id: u32| self.blocks[id as usize].refs.load(Ordering::Acquire) == FREE;
             if !(next..to).all(is_free) {
                 break;
             }
@@ -189,47 +250,75 @@ impl Core {
 
     /// Moves to the free list what nobody refers to and nothing in flight can reach.
     fn collect(&self, state: &mut State) {
-        let State { free, lanes, .. } = state;
+        let settled = state.settled();
+        let free = &mut state.free;
+        let blocks = &self.blocks[..self.committed() as usize];
         // Low blocks end up on top.
-        for id in (0..self.committed()).rev() {
-            let index = id as usize;
-            // Acquire: pairs with the release of the last referent, and makes its `touched` visible.
-            if self.refs[index].load(Ordering::Acquire) == 0 && self.pins[index].load(Ordering::Acquire) == 0 {
-                let touched = self.touched[index].load(Ordering::Acquire);
-                if lanes.iter().all(|lane| lane.settled(touched)) {
-                    self.refs[index].store(FREE, Ordering::Relaxed);
-                    free.push(id);
-                }
+        for (id, block) in blocks.iter().enumerate().rev() {
+            if block.is_quiet() && block.touched.load(Ordering::Acquire) <= settled {
+                block.refs.store(FREE, Ordering::Relaxed);
+                free.push(id as u32);
             }
         }
     }
 
-    /// Takes `count` blocks, all or none, for a request of epoch `epoch`.
+    /// Takes `count` blocks, all or none, for a request of epoch `epoch` (of the present one, without). `take` sees their ids.
     #[inline]
     pub(crate) fn acquire(
         &self,
-        epoch: u64,
+        epoch: Option<u64>,
         count: usize,
-        mut take: impl FnMut(u32),
+        take: impl FnOnce(&[u32]),
     ) -> Result<(), AcquireBlocksError> {
         let mut state = self.state.lock();
-        if state.epoch != epoch {
+        if state.free.len() < count || state.closed || epoch.is_some_and(|epoch| state.epoch != epoch) {
+            self.make_room(&mut state, epoch, count)?;
+        }
+        if count == 1
+            && let Some(id) = self.hinted(&state)
+        {
+            take(&[id]);
+            return Ok(());
+        }
+        let left = state.free.len() - count;
+        let ids = &state.free[left..];
+        for id in ids {
+            let block = &self.blocks[*id as usize];
+            block.refs.store(1, Ordering::Relaxed);
+            block.reached.store(0, Ordering::Relaxed);
+        }
+        take(ids);
+        state.free.truncate(left);
+        Ok(())
+    }
+
+    /// Takes the block that was released last, if it can be taken.
+    #[inline]
+    fn hinted(&self, state: &State) -> Option<u32> {
+        let id = self.hint.load(Ordering::Relaxed);
+        let block = self.blocks.get(id as usize)?;
+        self.hint.store(HOLE, Ordering::Relaxed);
+        let touched = || block.touched.load(Ordering::Acquire);
+        let free = block.is_quiet() && (touched() == 0 || touched() <= state.settled());
+        free.then(|| {
+            block.refs.store(1, Ordering::Relaxed);
+            block.reached.store(0, Ordering::Relaxed);
+            id
+        })
+    }
+
+    #[cold]
+    fn make_room(&self, state: &mut State, epoch: Option<u64>, count: usize) -> Result<(), AcquireBlocksError> {
+        if epoch.is_some_and(|epoch| state.epoch != epoch) {
             return Err(AcquireBlocksError::ModelEnded { pool: self.name });
         }
         if state.closed {
             return Err(AcquireBlocksError::Draining { pool: self.name });
         }
+        self.collect(state);
         if state.free.len() < count {
-            self.collect(&mut state);
-        }
-        let Some(left) = state.free.len().checked_sub(count) else {
             let (needed, free) = (Blocks::new(count as u64), Blocks::new(state.free.len() as u64));
             return Err(AcquireBlocksError::Full { pool: self.name, needed, free });
-        };
-        for id in state.free.drain(left..).rev() {
-            self.refs[id as usize].store(1, Ordering::Relaxed);
-            self.reached[id as usize].store(0, Ordering::Relaxed);
-            take(id);
         }
         Ok(())
     }
@@ -237,8 +326,10 @@ impl Core {
     /// A referent is gone.
     #[inline]
     pub(crate) fn release(&self, id: u32) {
-        let refs = &self.refs[id as usize];
-        // The only referent is the one being dropped: nobody can add another, so no read-modify-write is needed.
+        let refs = &self.blocks[id as usize].refs;
+        self.hint.store(id, Ordering::Relaxed);
+        // The only referent is the one being dropped: nobody can add another, so no read-modify-write is needed. The last
+        // access to these books, on a thread that holds no owner.
         if refs.load(Ordering::Acquire) == 1 {
             refs.store(0, Ordering::Release);
         } else {
@@ -248,7 +339,7 @@ impl Core {
 
     /// Another referent of a block that has one.
     pub(crate) fn share(&self, id: u32) {
-        let before = self.refs[id as usize].fetch_add(1, Ordering::Relaxed);
+        let before = self.blocks[id as usize].refs.fetch_add(1, Ordering::Relaxed);
         // As `Arc` does: only a program that forgets referents by the billion comes here, and the count must not wrap.
         if u64::from(before) >= MOST {
             std::process::abort();
@@ -257,41 +348,41 @@ impl Core {
 
     /// How many referents a block has.
     pub(crate) fn referents(&self, id: u32) -> u32 {
-        self.refs[id as usize].load(Ordering::Acquire)
+        self.blocks[id as usize].refs.load(Ordering::Acquire)
     }
 
     /// Launches of step `step` can reach the block through a span.
     pub(crate) fn touch(&self, id: u32, step: u64, written: bool) {
-        self.touched[id as usize].fetch_max(step, Ordering::AcqRel);
+        self.blocks[id as usize].touched.fetch_max(step, Ordering::AcqRel);
         if written {
-            self.reached[id as usize].store(step, Ordering::Release);
+            self.blocks[id as usize].reached.store(step, Ordering::Release);
         }
     }
 
     /// A page table's row names the block, from step `step` on.
     pub(crate) fn pin(&self, id: u32, step: u64) {
-        self.pins[id as usize].fetch_add(1, Ordering::AcqRel);
-        let _ = self.reached[id as usize].compare_exchange(0, step, Ordering::AcqRel, Ordering::Relaxed);
+        self.blocks[id as usize].pins.fetch_add(1, Ordering::AcqRel);
+        let _ = self.blocks[id as usize].reached.compare_exchange(0, step, Ordering::AcqRel, Ordering::Relaxed);
     }
 
     /// A row does not name it any more; launches up to step `step` may have read the old row.
     pub(crate) fn unpin(&self, id: u32, step: u64) {
-        self.touched[id as usize].fetch_max(step, Ordering::AcqRel);
-        self.pins[id as usize].fetch_sub(1, Ordering::AcqRel);
+        self.blocks[id as usize].touched.fetch_max(step, Ordering::AcqRel);
+        self.blocks[id as usize].pins.fetch_sub(1, Ordering::AcqRel);
     }
 
     /// The step from which on launches could write the block. Zero: none could.
     pub(crate) fn reached(&self, id: u32) -> u64 {
-        self.reached[id as usize].load(Ordering::Acquire)
+        self.blocks[id as usize].reached.load(Ordering::Acquire)
     }
 
     /// Whether nothing in flight can reach the block: no row names it, and every stream is past the last step that could,
     /// or `proof` says so.
     pub(crate) fn is_quiet(&self, id: u32, proof: &crate::Settled) -> bool {
-        if self.pins[id as usize].load(Ordering::Acquire) != 0 {
+        if self.blocks[id as usize].pins.load(Ordering::Acquire) != 0 {
             return false;
         }
-        let touched = self.touched[id as usize].load(Ordering::Acquire);
+        let touched = self.blocks[id as usize].touched.load(Ordering::Acquire);
         let covered = |lane: &Arc<Lane>| Arc::ptr_eq(lane, &proof.lane) && touched <= proof.step;
         self.state.lock().lanes.iter().all(|lane| covered(lane) || lane.settled(touched))
     }

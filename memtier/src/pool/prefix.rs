@@ -1,8 +1,8 @@
 //! Published prefixes: blocks that other requests may start with.
 
-use std::{fmt, sync::Arc};
+use std::fmt;
 
-use super::{BlockRef, Shareable, Ticket, core::Core, kind::PoolKind};
+use super::{BlockRef, Shareable, Ticket, core::SharedCore, kind::PoolKind};
 use crate::units::{Blocks, Tokens};
 
 /// Proof that a request's tokens are in memory. Borrows the ticket, so it cannot vouch for another one.
@@ -60,7 +60,7 @@ impl<K: PoolKind> Ticket<K> {
 
 /// Published blocks, with referents of their own.
 pub struct Prefix<K> {
-    core: Arc<Core>,
+    core: SharedCore,
     blocks: Vec<BlockRef<K>>,
     tokens: Tokens,
     /// Of the model that wrote them: a request opened on it ends with that model.

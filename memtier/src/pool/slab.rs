@@ -1,8 +1,8 @@
 //! Slabs: all blocks of a pool, as a kernel argument.
 
-use std::{marker::PhantomData, ptr, slice, sync::Arc};
+use std::{marker::PhantomData, ptr, slice};
 
-use super::{BlockPool, core::Core, kind::PoolKind};
+use super::{BlockPool, core::SharedCore, kind::PoolKind};
 use crate::{
     element::Element,
     place::{Fits, Mark, Place},
@@ -50,7 +50,7 @@ pub struct SlabSliceMut<'x, R> {
 #[derive(Clone)]
 pub struct RawSlab {
     base: u64,
-    core: Arc<Core>,
+    core: SharedCore,
     stream: u32,
 }
 

@@ -4,7 +4,7 @@ use std::{fmt, marker::PhantomData, sync::Arc};
 
 use super::{
     AcquireBlocksError, BlockRef, PoolCore, PoolGate, PoolView, Quiet, Ticket,
-    core::{Core, MOST},
+    core::{Core, MOST, SharedCore},
     kind::PoolKind,
 };
 use crate::{
@@ -75,7 +75,7 @@ impl PoolSpec {
 /// Equal blocks in one slab, whose base address never changes. One block is one contiguous piece, all layers of it: growing,
 /// copying, spilling or saving a block is one range.
 pub struct BlockPool<K, S = Host> {
-    core: Arc<Core>,
+    core: SharedCore,
     region: Arc<Region>,
     spec: PoolSpec,
     /// Blocks that no commit added: these stay.
@@ -181,7 +181,7 @@ impl<K, S> BlockPool<K, S> {
         self.block.times(self.spec.step.count()).unwrap_or(Bytes::MAX)
     }
 
-    pub(super) fn core(&self) -> &Arc<Core> {
+    pub(super) fn core(&self) -> &SharedCore {
         &self.core
     }
 
@@ -231,7 +231,7 @@ impl<K: PoolKind, S: Space> BlockPool<K, S> {
     /// # Errors
     /// [`AcquireBlocksError`]; nothing was taken.
     pub fn acquire(&self) -> Result<BlockRef<K>, AcquireBlocksError> {
-        self.handle().acquire()
+        take_one(&self.core)
     }
 
     /// Takes one of the plan's commits, if there is one left.
@@ -261,7 +261,7 @@ impl<K: PoolKind, S: Space> BlockPool<K, S> {
 
 /// The name of a pool: admits requests from any thread, also while a step is open. Holds no memory and gives no address.
 pub struct PoolHandle<K> {
-    core: Arc<Core>,
+    core: SharedCore,
     kind: PhantomData<fn() -> K>,
 }
 
@@ -287,10 +287,15 @@ impl<K: PoolKind> PoolHandle<K> {
     /// # Errors
     /// [`AcquireBlocksError`]; nothing was taken.
     pub fn acquire(&self) -> Result<BlockRef<K>, AcquireBlocksError> {
-        let mut taken = 0;
-        self.core.acquire(self.core.epoch(), 1, |id| taken = id)?;
-        Ok(BlockRef::new(self.core.clone(), taken))
+        take_one(&self.core)
     }
+}
+
+#[inline]
+fn take_one<K: PoolKind>(core: &Core) -> Result<BlockRef<K>, AcquireBlocksError> {
+    let mut taken = 0;
+    core.acquire(None, 1, |ids| taken = ids[0])?;
+    Ok(BlockRef::new(core, taken))
 }
 
 /// One unit of growth that the plan paid for. Only a plan makes them.

@@ -13,7 +13,7 @@ use std::{
 
 use super::{
     PoolGate, StepStream, Ticket,
-    core::{Core, HOLE},
+    core::{HOLE, SharedCore},
     kind::PoolKind,
 };
 use crate::{
@@ -84,7 +84,7 @@ pub struct PageTable<K, S = Host> {
 struct Mirror {
     ids: Box<[u32]>,
     /// The pool that every row's ids belong to, from the first row that is set.
-    core: Option<Arc<Core>>,
+    core: Option<SharedCore>,
     /// Whether the device holds what the mirror says. Not before the first step.
     written: AtomicBool,
 }
@@ -93,7 +93,7 @@ struct Mirror {
 /// have been recorded before the first row was set.
 const FOOTER: usize = 2;
 
-fn footer(core: Option<&Arc<Core>>) -> [u32; FOOTER] {
+fn footer(core: Option<&SharedCore>) -> [u32; FOOTER] {
     let id = core.map_or(0, |core| core.id);
     [id as u32, (id >> 32) as u32]
 }

@@ -4,7 +4,7 @@ use std::{fmt, marker::PhantomData, sync::Arc};
 
 use super::{
     AcquireBlocksError, BlockRef, Shareable, Written,
-    core::{Core, HOLE},
+    core::{HOLE, SharedCore},
     kind::PoolKind,
 };
 use crate::{
@@ -21,7 +21,7 @@ const STREAMS: usize = 4;
 /// cancelled, disconnected, failed, panicked): its blocks go back when nothing in flight can reach them.
 #[must_use = "dropping a ticket ends the request"]
 pub struct Ticket<K: PoolKind> {
-    core: Arc<Core>,
+    core: SharedCore,
     /// Block ids; [`HOLE`] keeps the positions aligned after a middle eviction.
     table: Vec<u32>,
     tokens: Tokens,
@@ -32,7 +32,7 @@ pub struct Ticket<K: PoolKind> {
 }
 
 impl<K: PoolKind> Ticket<K> {
-    pub(super) fn new(core: Arc<Core>, most: Tokens) -> Self {
+    pub(super) fn new(core: SharedCore, most: Tokens) -> Self {
         let blocks = most.in_blocks_of(core.per_block).count();
         let table = core.table(usize::try_from(blocks).unwrap_or(0).min(super::core::MOST as usize));
         let epoch = core.epoch();
@@ -41,7 +41,7 @@ impl<K: PoolKind> Ticket<K> {
 
     /// A ticket that starts with referents which the caller counted.
     pub(super) fn with_blocks(
-        core: Arc<Core>,
+        core: SharedCore,
         epoch: u64,
         most: Tokens,
         ids: impl Iterator<Item = u32>,
@@ -53,7 +53,7 @@ impl<K: PoolKind> Ticket<K> {
         ticket
     }
 
-    pub(super) fn core(&self) -> &Arc<Core> {
+    pub(super) fn core(&self) -> &SharedCore {
         &self.core
     }
 
@@ -92,7 +92,7 @@ impl<K: PoolKind> Ticket<K> {
     {
         let id = self.id(index)?;
         self.core.share(id);
-        Some(BlockRef::new(self.core.clone(), id))
+        Some(BlockRef::new(&self.core, id))
     }
 
     /// Makes room for `more` tokens after those it has: all the blocks or none. A request that holds more than it needs
@@ -118,13 +118,14 @@ impl<K: PoolKind> Ticket<K> {
         }
         let (core, table) = (&self.core, &mut self.table);
         let most = usize::try_from(count.count()).unwrap_or(usize::MAX);
-        core.acquire(self.epoch, most, |id| table.push(id))
+        core.acquire(Some(self.epoch), most, |ids| table.extend(ids.iter().rev()))
     }
 
     /// Gives up the blocks after the first `keep` of them: a rejected draft's tail. Tokens in them are gone.
     pub fn truncate(&mut self, keep: Blocks) {
         let keep = usize::try_from(keep.count()).unwrap_or(usize::MAX).min(self.table.len());
-        self.table.drain(keep..).filter(|id| *id != HOLE).for_each(|id| self.core.release(id));
+        self.table[keep..].iter().filter(|id| **id != HOLE).for_each(|id| self.core.release(*id));
+        self.table.truncate(keep);
         self.tokens = self.tokens.min(self.capacity());
     }
 

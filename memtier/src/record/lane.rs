@@ -96,6 +96,12 @@ impl Lane {
         self.queue.settled() >= step.min(self.begun())
     }
 
+    /// The last step up to which nothing that was launched here is in flight; all of them when the stream is idle.
+    pub(crate) fn settled_up_to(&self) -> u64 {
+        let settled = self.queue.settled();
+        if settled >= self.begun() { u64::MAX } else { settled }
+    }
+
     /// Waits for everything. A step that was leaked ends here.
     pub(crate) fn drain(&self) -> Result<(), QueueError> {
         let begun = self.begun();
