@@ -16,7 +16,7 @@ use crate::{
     driver::{Context, check},
     error::{DriverError, KernelError},
     kernels::{
-        entries::{ENTRIES, Entry, Kernel},
+        entries::{ENTRIES, Kernel},
         sources::{SOURCES, fingerprint},
     },
     launch::Function,
@@ -38,7 +38,7 @@ struct Loaded {
     _modules: Vec<Module>,
 }
 
-struct Module {
+pub(crate) struct Module {
     context: Arc<Context>,
     raw: sys::CUmodule,
 }
@@ -47,6 +47,12 @@ struct Module {
 unsafe impl Send for Module {}
 // SAFETY: as above.
 unsafe impl Sync for Module {}
+
+impl Module {
+    pub(crate) fn context(&self) -> &Arc<Context> {
+        &self.context
+    }
+}
 
 impl Drop for Module {
     fn drop(&mut self) {
@@ -92,7 +98,8 @@ impl Kernels {
         }
         let functions = ENTRIES.iter().map(|entry| {
             let index = SOURCES.iter().position(|(name, _)| *name == entry.file).ok_or_else(missing)?;
-            function(&modules[index], entry)
+            let params: Vec<usize> = entry.params.iter().map(|param| param.bytes()).collect();
+            function(&modules[index], entry.name, &params)
         });
         let functions = functions.collect::<Result<_, _>>()?;
         let multiprocessors = context.info.multiprocessors;
@@ -136,21 +143,22 @@ fn current(folder: &Path) -> Result<(), KernelError> {
     }
 }
 
-fn load(context: &Arc<Context>, image: &[u8]) -> Result<Module, DriverError> {
+pub(crate) fn load(context: &Arc<Context>, image: &[u8]) -> Result<Module, DriverError> {
     let mut raw = ptr::null_mut();
     // SAFETY: the image is a whole file, and ends with zero; the driver checks what is in it.
     check("cuModuleLoadData", unsafe { sys::cuModuleLoadData(&mut raw, image.as_ptr().cast()) })?;
     Ok(Module { context: context.clone(), raw })
 }
 
-fn function(module: &Module, entry: &Entry) -> Result<Function, KernelError> {
-    let name = CString::new(entry.name).unwrap_or_default();
+/// The function of that name, checked for parameters of these sizes.
+pub(crate) fn function(module: &Module, entry: &'static str, params: &[usize]) -> Result<Function, KernelError> {
+    let name = CString::new(entry).unwrap_or_default();
     let mut raw = ptr::null_mut();
     // SAFETY: a loaded module; the name ends with zero.
     check("cuModuleGetFunction", unsafe { sys::cuModuleGetFunction(&mut raw, module.raw, name.as_ptr()) })?;
     // SAFETY: a function of a loaded module.
     check("cuFuncLoad", unsafe { sys::cuFuncLoad(raw) })?;
-    signature(raw, entry)?;
+    signature(raw, entry, params)?;
     use sys::CUfunction_attribute as A;
     let (mut own, most) = (0, A::CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES);
     // SAFETY: a live function; writes one integer.
@@ -162,20 +170,20 @@ fn function(module: &Module, entry: &Entry) -> Result<Function, KernelError> {
 }
 
 /// Whether the compiled kernel takes what its wrapper passes.
-fn signature(raw: sys::CUfunction, entry: &Entry) -> Result<(), KernelError> {
+fn signature(raw: sys::CUfunction, entry: &'static str, params: &[usize]) -> Result<(), KernelError> {
     let size = |index: usize| {
         let (mut offset, mut bytes) = (0, 0);
         // SAFETY: a live function; writes two integers.
         let result = unsafe { sys::cuFuncGetParamInfo(raw, index, &mut offset, &mut bytes) };
         check("cuFuncGetParamInfo", result).ok().map(|()| bytes)
     };
-    let wanted = |index: usize| entry.params.get(index).map_or(0, |param| param.bytes());
+    let wanted = |index: usize| params.get(index).copied().unwrap_or(0);
     // Not past the last one: asking for that is an error to tools that watch the driver. The sources were compared already.
-    for index in 0..entry.params.len() {
+    for index in 0..params.len() {
         let found = size(index);
         if found.unwrap_or(0) != wanted(index) {
             let found = found.map_or_else(|| "nothing".to_owned(), |bytes| format!("{bytes} bytes"));
-            return Err(KernelError::Signature { entry: entry.name, index, found, wanted: wanted(index) });
+            return Err(KernelError::Signature { entry, index, found, wanted: wanted(index) });
         }
     }
     Ok(())

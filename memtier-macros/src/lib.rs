@@ -1,5 +1,5 @@
 //! The attribute macros of memtier: [`#[tier(..)]`](macro@tier) and [`#[graph_captured]`](macro@graph_captured). Use them through
-//! `memtier`, which re-exports them.
+//! `memtier`, which re-exports them, and [`#[kernel(..)]`](macro@kernel) through `memtier-cuda`.
 //!
 //! How an expansion runs, a file a step:
 //!
@@ -12,6 +12,7 @@
 //! | `bounds` | bounds that say once, at a field's type, that it is the wrong type |
 //! | `expand` | writes the code |
 //! | `fallback` | what becomes of an item that no storage can be made of |
+//! | `kernel` | the launch wrappers, with steps of their own |
 //! | `report` | collects errors, guesses what was meant |
 #![forbid(unsafe_code)]
 
@@ -21,6 +22,7 @@ mod check;
 mod expand;
 mod fallback;
 mod handoff;
+mod kernel;
 mod model;
 mod report;
 #[cfg(test)]
@@ -232,6 +234,107 @@ pub fn tier(args: TokenStream, item: TokenStream) -> TokenStream {
 #[proc_macro_attribute]
 pub fn graph_captured(args: TokenStream, item: TokenStream) -> TokenStream {
     handoff::bundle(args.into(), item.into()).into()
+}
+
+/// Makes the declaration of a CUDA kernel its launch wrapper, compared with the source when it is compiled.
+///
+/// ```
+/// use memtier_cuda::kernel;
+///
+/// /// `out[i] = factor * x[i]`.
+/// ///
+/// /// # Safety
+/// /// `n` elements are in `out` and in `x`.
+/// #[kernel("../kernels/vector.cu", "scale_f32")]
+/// pub unsafe fn scale(out: Out<f32>, x: In<f32>, factor: f32, n: u64);
+///
+/// /// `out[i] = a[i] + b[i]`; safe, because of what it requires.
+/// #[kernel("../kernels/vector.cu", "add_f32", threads = 256, unsafe(requires(
+///     out.len() as u64 == n,
+///     a.len() == out.len(),
+///     b.len() == out.len(),
+/// )))]
+/// pub fn add(out: Out<f32>, a: In<f32>, b: In<f32>, n: u64);
+/// # fn main() {}
+/// ```
+///
+/// The source is named from the folder of the crate's Cargo.toml; an edit of it builds the crate again. CUDA is not needed
+/// for it: the macro reads the source itself.
+///
+/// # Parameters
+///
+/// | Here | In the source |
+/// |---|---|
+/// | `out: Out<f32>` | `float *out`: written, or read and written |
+/// | `x: In<f32>` | `const float *x` |
+/// | `n: u64` | `unsigned long long n`: a number, `bool`, or a half float, by value |
+///
+/// They stand in the source's order, all of them. Elements are those of device memory; the source calls them by their names in
+/// C (`unsigned int`), in CUDA's headers (`uint32_t`, `__half`, `__nv_bfloat16`, `__nv_fp8_e4m3`), in kernels that do without headers
+/// (`u32`, `bf16`), or by a `typedef` of one in the same file. 16 bits (`u16`) may hold `bf16` and `f16`, bytes also packed
+/// formats and blocks. `Out` and `In` are words of the macro, not imported.
+///
+/// Everything that differs (number, order by name, address or value, `const`, element, type, launch bounds) is an error at the
+/// parameter, with both sides.
+///
+/// # Arguments
+///
+/// | Argument | Meaning |
+/// |---|---|
+/// | `"file.cu", "entry"` | the source, and an `extern "C" __global__` function in it; first |
+/// | `threads = 256` | threads of every block; without it they are the most that `__launch_bounds__` allows, or fewer, as the grid says |
+/// | `unsafe(requires(condition, ..))` | the author's word, see below |
+/// | `crate = path` | where `memtier_cuda` is, when that is not `::memtier_cuda` |
+///
+/// # Who vouches for what
+///
+/// No signature says how far a kernel reads and writes, so somebody has to. Either way there is the word `unsafe` in the author's
+/// own code, which `forbid(unsafe_code)` refuses.
+///
+/// - On an `unsafe fn` every caller does: that with the grid and values of the call, the kernel touches nothing but the
+///   elements of its spans. The duty goes under `# Safety` (a general one is generated).
+/// - With `unsafe(requires(..))` the author does, once, for all calls for which the conditions hold. The wrapper is safe: it
+///   checks them before every launch, and answers `LaunchError::Unsupported` with the one that does not hold. In a condition
+///   spans have a `len()`, values are themselves, and `grid` has `blocks()`, `threads()` and `shared_bytes()`. Arithmetic there
+///   is Rust's: compare lengths, or use `checked_mul`.
+///
+/// Whoever loads the module vouches that it was compiled from this source (`KernelModule::load`); that the compiled kernel
+/// takes arguments of these sizes is checked there.
+///
+/// What the preprocessor does is not known to the macro: kernels that a macro writes are not found, one that is declared twice
+/// with a difference is refused, and headers are not read.
+///
+/// # What is generated
+///
+/// A function `scale(on, kernel, grid, ..)` with the parameters behind these three: `&mut` write spans for `Out`, read spans for `In`,
+/// all in device memory and of the recorder's place. It takes no memory, and runs eagerly or is recorded. And a type `scale`,
+/// the kernel's name: `module.get::<scale>()` gives the handle that this wrapper takes, and no other.
+///
+/// ```no_run
+/// # mod kernels {
+/// #     #[memtier_cuda::kernel("../kernels/vector.cu", "scale_f32")]
+/// #     pub unsafe fn scale(out: Out<f32>, x: In<f32>, factor: f32, n: u64);
+/// # }
+/// # use kernels::scale;
+/// use memtier::{Eager, Cuda, LaunchError, Recorder, StableSpan, StableSpanMut};
+/// use memtier_cuda::{LaunchGrid, LoadedKernel};
+///
+/// fn halve(
+///     on: &Recorder<Eager<Cuda>>,
+///     kernel: &LoadedKernel<scale>,
+///     out: &mut StableSpanMut<'_, f32, Eager<Cuda>>,
+///     x: StableSpan<'_, f32, Eager<Cuda>>,
+/// ) -> Result<(), LaunchError> {
+///     assert_eq!(out.len(), x.len());
+///     let (grid, n) = (LaunchGrid::over(x.len(), 256), x.len() as u64);
+///     // SAFETY: as many elements as it is told.
+///     unsafe { scale(on, kernel, grid, out, x, 0.5, n) }
+/// }
+/// # fn main() {}
+/// ```
+#[proc_macro_attribute]
+pub fn kernel(args: TokenStream, item: TokenStream) -> TokenStream {
+    kernel::expand(args.into(), item.into()).into()
 }
 
 /// The second stage of `#[tier(..)]`: a derive, because a derive sees `cfg` evaluated.

@@ -31,6 +31,7 @@
 //! | q | carving what was not declared, or twice | [`Line`](crate::Line) by value; a foreign line is a typed error |
 //! | r | publishing the unwritten, freeing in flight | [`Written`](crate::Written), [`Settled`](crate::Settled); page tables pin; blocks wait for the last step that could reach them |
 //! | s | tokens, blocks, bytes mixed; `needed - held` | [`Tokens`](crate::Tokens), [`Blocks`](crate::Blocks), [`Bytes`](crate::Bytes) do not subtract |
+//! | t | a launch wrapper whose parameters are not the kernel's | `#[kernel("file.cu", "entry")]` of `memtier-cuda` reads the source and compares number, order, address or value, `const`, element and launch bounds; the loaded function's type is the kernel's name |
 //! | u | a size formula that overflows | checked shapes; [`SizeError`](crate::SizeError) names the field |
 //!
 //! # What stays at run time, and says so
@@ -39,6 +40,8 @@
 //!   line of another plan ([`CarveError`](crate::CarveError)), a ticket of another pool ([`BlockError`](crate::BlockError)),
 //!   a stale graph ([`ReplayError`](crate::ReplayError)).
 //! * Quiescence: `drain` waits and counts once; its result is a type.
+//! * How far a kernel reads and writes for a grid: no signature says it. A generated wrapper is an `unsafe fn`, or checks before each
+//!   launch what its author wrote into `unsafe(requires(..))`.
 //! * Device time: a step's borrows end when it is launched. Scratch and pools are bound to streams, blocks wait for fences,
 //!   and steps on different streams of one engine are ordered one behind the other.
 //! * What a launch really wrote: [`advance`](crate::Ticket::advance) is the author's word. The system checks that the tokens
