@@ -22,7 +22,8 @@ fn main() -> Result<(), Box<dyn Error>> {
 }
 
 fn write_folder(out: &mut String, folder: &Path) -> Result<(), Box<dyn Error>> {
-    let mut entries: Vec<_> = fs::read_dir(folder)?.map(|entry| entry.map(|entry| entry.path())).collect::<Result<_, _>>()?;
+    let mut entries: Vec<_> =
+        fs::read_dir(folder)?.map(|entry| entry.map(|entry| entry.path())).collect::<Result<_, _>>()?;
     entries.sort();
     writeln!(out, "mod {} {{", name(folder))?;
     for path in entries {
@@ -38,7 +39,8 @@ fn write_folder(out: &mut String, folder: &Path) -> Result<(), Box<dyn Error>> {
 
 fn write_program(out: &mut String, path: &Path) -> Result<(), Box<dyn Error>> {
     let (name, source) = (name(path), fs::read_to_string(path)?);
-    let header = |key: &str| source.lines().find_map(|line| line.strip_prefix("//! ")?.strip_prefix(key).map(str::trim));
+    let header =
+        |key: &str| source.lines().find_map(|line| line.strip_prefix("//! ")?.strip_prefix(key).map(str::trim));
     let ignore = header("hole:").map(|why| format!("#[ignore = {why:?}] ")).unwrap_or_default();
     writeln!(out, "    #[path = {path:?}] mod {name}_program;")?;
     writeln!(out, "    #[test] {ignore}fn {name}() {{ crate::end_well({name}_program::main()); }}")?;

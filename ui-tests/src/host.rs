@@ -1,8 +1,8 @@
 //! CPU operations, as an engine's author wraps them: spans are checked in the signature, the body is safe code over slices.
 
 use memtier::{
-    BlockId, Fits, Host, Input, Is, LaunchError, Place, PoolKind, Recorder, SameElement, Slab, SlabMut, StableSpanMut, input,
-    output, table,
+    BlockId, Fits, Host, Input, Is, LaunchError, Place, PoolKind, Recorder, SameElement, Slab, SlabMut, StableSpanMut,
+    input, output, table,
 };
 
 /// `out[row] = embed[tokens[row]]`; an unknown token gives zeros.

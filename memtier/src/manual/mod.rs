@@ -1,6 +1,10 @@
-//! The manual: the design, and a guide for each of its readers.
+//! The manual: the design, a guide for each of its readers, and the error index.
 
+pub mod cases;
+pub mod compiler_errors;
 pub mod design;
 pub mod engine_author;
+pub mod errors;
+pub mod first_errors;
 pub mod library_author;
 pub mod operator;

@@ -26,18 +26,20 @@ pub(crate) struct Case {
 impl Case {
     fn read(tests: &Path, path: PathBuf) -> Option<Self> {
         let source = fs::read_to_string(&path).expect("a case can be read");
-        if !source.contains("crime)]") {
+        if !source.contains("crime)") {
             return None;
         }
         let name = path.strip_prefix(tests).expect("cases lie under tests/").with_extension("");
         let name = name.to_string_lossy().into_owned();
         let header: Vec<&str> = source.lines().map_while(|line| line.strip_prefix("//! ")).collect();
-        let all = |key: &str| header.iter().filter_map(|line| line.strip_prefix(key)).map(str::trim).collect::<Vec<_>>();
+        let all =
+            |key: &str| header.iter().filter_map(|line| line.strip_prefix(key)).map(str::trim).collect::<Vec<_>>();
         let one = |key: &str| match all(key).as_slice() {
             [value] => (*value).to_owned(),
             _ => panic!("{name}: the header needs one line `//! {key} ..`"),
         };
-        let keyed = |line: &&&str| ["row:", "error:", "says:", "mode:", "hole:"].iter().any(|key| line.starts_with(key));
+        let keyed =
+            |line: &&&str| ["row:", "error:", "says:", "mode:", "hole:"].iter().any(|key| line.starts_with(key));
         let prose: Vec<&str> = header.iter().filter(|line| !keyed(line)).copied().collect();
         assert!(!prose.is_empty(), "{name}: the header does not say what is wrong");
         Some(Case {
@@ -60,8 +62,7 @@ impl Case {
 /// Every case, in order. `MEMTIER_UI=words` leaves those whose name holds the words.
 pub(crate) fn cases() -> Vec<Case> {
     let tests = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests");
-    let mut cases: Vec<_> =
-        files(&tests, "rs").into_iter().filter_map(|path| Case::read(&tests, path)).collect();
+    let mut cases: Vec<_> = files(&tests, "rs").into_iter().filter_map(|path| Case::read(&tests, path)).collect();
     cases.sort_by(|one, other| one.name.cmp(&other.name));
     cases
 }

@@ -71,7 +71,17 @@ fn libraries() -> Vec<String> {
     let name = if name == "debug" { "dev".to_owned() } else { name };
     let output = Command::new(env::var("CARGO").unwrap_or_else(|_| "cargo".into()))
         .current_dir(workspace())
-        .args(["build", "--package", "ui-tests", "--lib", "--profile", &name, "--message-format", "json", "--target-dir"])
+        .args([
+            "build",
+            "--package",
+            "ui-tests",
+            "--lib",
+            "--profile",
+            &name,
+            "--message-format",
+            "json",
+            "--target-dir",
+        ])
         .arg(target)
         .stderr(Stdio::inherit())
         .output()

@@ -6,7 +6,7 @@ use super::workspace;
 
 /// A sentence with holes, where `rustc` or a macro fills in a name.
 pub(crate) struct Sentence {
-    /// As the source has it, with `{..}` in place of each hole.
+    /// As the source has it.
     pub(crate) text: String,
     pieces: Vec<String>,
 }
@@ -19,7 +19,7 @@ impl Sentence {
             rest = after.split_once('}').map_or("", |(_, after)| after);
         }
         pieces.push(rest.to_owned());
-        let text = pieces.join("{..}");
+        let text = literal.to_owned();
         Sentence { text, pieces: pieces.into_iter().filter(|piece| !piece.trim().is_empty()).collect() }
     }
 
@@ -44,7 +44,9 @@ impl Sentence {
 pub(crate) fn of_the_core() -> Vec<Sentence> {
     let mut sentences = Vec::new();
     for source in sources(&workspace().join("memtier/src")) {
-        for start in ["message = \"", "panic!(\""] {
+        for start in
+            ["on_unimplemented(\n    message = \"", "on_unimplemented(\n        message = \"", "None => panic!(\""]
+        {
             for at in source.match_indices(start).map(|(at, _)| at + start.len()) {
                 sentences.push(Sentence::of(&literal(&source[at..])));
             }

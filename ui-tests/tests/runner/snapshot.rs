@@ -33,7 +33,8 @@ pub(crate) fn normal(stderr: &str, case: &Case) -> String {
     let own = case.path.strip_prefix(super::workspace()).unwrap_or(&case.path).to_string_lossy().into_owned();
     let mut out = String::new();
     for block in stderr.split("\n\n") {
-        let summary = ["error: aborting due to", "For more information about", "Some errors have detailed", "error: could not"];
+        let summary =
+            ["error: aborting due to", "For more information about", "Some errors have detailed", "error: could not"];
         if block.trim().is_empty() || summary.iter().any(|start| block.trim_start().starts_with(start)) {
             continue;
         }

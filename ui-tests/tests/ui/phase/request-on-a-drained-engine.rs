@@ -1,6 +1,6 @@
 //! row: b
 //! error: E0277
-//! says: an engine in phase `Serving<Drained<Llama>>` is not serving
+//! says: a `Drained` engine runs no steps
 //! Opening a request between `drain` and `end_model`.
 
 use memtier::*;

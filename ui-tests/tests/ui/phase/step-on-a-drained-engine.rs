@@ -1,6 +1,6 @@
 //! row: b
 //! error: E0277
-//! says: an engine in phase `Serving<Drained<Llama>>` owns no buffers
+//! says: a `Drained` engine runs no steps
 //! A forward pass between `drain` and `end_model`: the proof that nothing is in flight would be void.
 
 use memtier::*;
