@@ -241,6 +241,9 @@ fn an_alias_keeps_its_buffer_alive_and_inputs_stand_alone() {
     assert_eq!(slots[0], slots[1]);
     assert!(slots[2] != slots[0] && slots[3] != slots[0] && slots[3] != slots[2]);
     assert_eq!(slots[4], slots[2], "swept, so it serves again");
+    // A view that lists nothing it reads still lies in the buffer when it comes about.
+    let unread = [node(Storage::Computed, &[]), node(Storage::Computed, &[]), node(Storage::Alias(0), &[])];
+    assert_eq!(super::lives(&unread).unwrap()[0].last, Some(2));
     placement.release(&mut pool).unwrap();
 
     assert_eq!(super::lives(&[node(Storage::Alias(0), &[])]), Err(TopologyError::NotBefore { node: 0, to: 0 }));

@@ -180,12 +180,15 @@ mod tests {
         let mut growth = Growth::default();
         let mut all = Vec::new();
         for step in 0..100 {
-            let size = Bytes::new(1000 + step % 20);
-            growth.asked(size, step);
-            growth.filed(size, step);
+            // A pause in between, in which the warning's cause is gone.
+            if !(20..40).contains(&step) {
+                let size = Bytes::new(1000 + step % 20);
+                growth.asked(size, step);
+                growth.filed(size, step);
+            }
             all.extend(growth.end_step(step, |_| true).into_iter().map(|_| step));
         }
-        assert_eq!(all, [7], "new for the first twenty steps only");
+        assert_eq!(all, [7], "new in the first twenty steps only");
     }
 
     #[test]

@@ -45,29 +45,29 @@ impl<const N: usize> SeqLock<N> {
         self.seq.store(seq.wrapping_add(2), Ordering::Release);
     }
 
-    /// Copies: `copy` reads the words it wants, as often as it takes to get them whole, and is given the number of writes
-    /// before. What it makes of torn words is thrown away, so it must cope with any.
+    /// Copies: `copy` takes the words it wants, as often as it takes to get them whole, and is given the number of writes
+    /// before. What it made of torn words it must overwrite when it is called again, so it must cope with any.
+    ///
+    /// It writes to where the value is wanted: a snapshot that is returned through an option and a loop is moved twice, which
+    /// takes longer than reading it.
     #[inline]
-    pub(crate) fn read<T>(&self, mut copy: impl FnMut(Words<'_>, u64) -> T) -> T {
+    pub(crate) fn read(&self, mut copy: impl FnMut(Words<'_>, u64)) {
         let mut tries = 0u32;
-        loop {
-            if let Some(value) = self.try_read(&mut copy) {
-                return value;
-            }
+        while !self.try_read(&mut copy) {
             tries = tries.saturating_add(1);
             relax(tries > SPINS);
         }
     }
 
-    /// One try; `None` when the writer was at work.
+    /// One try, and whether what was copied is whole.
     #[inline]
-    pub(crate) fn try_read<T>(&self, copy: &mut impl FnMut(Words<'_>, u64) -> T) -> Option<T> {
+    pub(crate) fn try_read(&self, copy: &mut impl FnMut(Words<'_>, u64)) -> bool {
         let before = self.seq.load(Ordering::Acquire);
-        let value = copy(Words(&self.words), before / 2);
+        copy(Words(&self.words), before / 2);
         // Keeps the loads above in front of the second look at the number.
         fence(Ordering::Acquire);
         let after = self.seq.load(Ordering::Relaxed);
-        (before == after && before.is_multiple_of(2)).then_some(value)
+        before == after && before.is_multiple_of(2)
     }
 
     /// One word alone, which is always whole.

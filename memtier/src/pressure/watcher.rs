@@ -172,7 +172,9 @@ impl Watcher {
     /// What is known now. Takes no lock.
     #[inline]
     pub fn snapshot(&self) -> Snapshot {
-        self.shared.published.read(Snapshot::decode)
+        let mut snapshot = Snapshot::default();
+        self.shared.published.read(|words, seq| snapshot.decode(words, seq));
+        snapshot
     }
 
     /// The level alone: one load.
