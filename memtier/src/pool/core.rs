@@ -123,7 +123,7 @@ impl State {
 }
 
 impl Core {
-    pub(crate) fn new(
+    pub(crate) fn shared(
         name: &'static str,
         per_block: Tokens,
         block_units: usize,

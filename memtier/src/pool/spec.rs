@@ -118,7 +118,7 @@ unsafe impl<K: PoolKind, S: Space> Part for BlockPool<K, S> {
         // planned commits report the cause.
         let there = if lot.region.grow(committed, false).is_ok() { initial } else { Blocks::ZERO };
         let units = spec.block_elements / K::Element::PER;
-        let core = Core::new(K::NAME, spec.per_block, units, there, granted, growable / step);
+        let core = Core::shared(K::NAME, spec.per_block, units, there, granted, growable / step);
         BlockPool { core, region: lot.region, spec, initial, block, marker: PhantomData }
     }
 

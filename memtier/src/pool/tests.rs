@@ -196,10 +196,10 @@ fn threads_take_and_give_without_losing_a_block() {
                 let mut held = Vec::new();
                 for round in 0..3000u64 {
                     let mut request = handle.open(ROOM);
-                    if request.push(Blocks::new(1 + (round * 7 + thread) % 5)).is_ok() {
-                        if let Some(shared) = request.share(0) {
-                            held.push(shared);
-                        }
+                    if request.push(Blocks::new(1 + (round * 7 + thread) % 5)).is_ok()
+                        && let Some(shared) = request.share(0)
+                    {
+                        held.push(shared);
                     }
                     if held.len() > 6 {
                         drop(held.remove(0));
