@@ -1,5 +1,5 @@
-//! Kernels of other crates: modules that their authors compiled, entries with the types that `#[kernel(..)]` gave them, and
-//! the launch that its wrappers call.
+//! Kernels of other crates: modules that their authors compiled, entries with the types that `#[kernel(..)]` gave them,
+//! and the launch that its wrappers call.
 
 use std::{fmt, marker::PhantomData, sync::Arc};
 

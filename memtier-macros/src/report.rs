@@ -57,6 +57,10 @@ pub(crate) fn text(tokens: impl ToTokens) -> String {
     text
 }
 
+/// Operators of two signs that stand between spaces.
+const PAIRS: [[char; 2]; 8] =
+    [['=', '='], ['!', '='], ['<', '='], ['>', '='], ['&', '&'], ['|', '|'], ['-', '>'], ['=', '>']];
+
 fn write(text: &mut String, tokens: TokenStream) {
     let mut tokens = tokens.into_iter().peekable();
     while let Some(tree) = tokens.next() {
@@ -79,8 +83,21 @@ fn write(text: &mut String, tokens: TokenStream) {
                         text.push(' ');
                     }
                 }
-                // `&&`, `<=`, `->` and the like.
-                sign if punct.spacing() == Spacing::Joint => text.push(sign),
+                // `==`, `&&`, `->` and the like.
+                sign if punct.spacing() == Spacing::Joint => {
+                    let second = tokens.peek().and_then(|next| match next {
+                        TokenTree::Punct(next) => Some(next.as_char()),
+                        _ => None,
+                    });
+                    let between = text.ends_with(|last: char| last.is_alphanumeric() || "_)]".contains(last));
+                    match second.filter(|second| between && PAIRS.contains(&[sign, *second])) {
+                        Some(second) => {
+                            tokens.next();
+                            text.extend([' ', sign, second, ' ']);
+                        }
+                        None => text.push(sign),
+                    }
+                }
                 '*' | '+' | '-' | '/' | '%' | '=' | '|' if !text.is_empty() => {
                     if !text.ends_with(|last: char| last.is_ascii_punctuation() && !")]".contains(last) || last == ' ')
                     {
@@ -92,7 +109,7 @@ fn write(text: &mut String, tokens: TokenStream) {
                 sign => text.push(sign),
             },
             tree => {
-                if text.ends_with(|last: char| last.is_alphanumeric() || last == '_') {
+                if text.ends_with(|last: char| last.is_alphanumeric() || "_)]".contains(last)) {
                     text.push(' ');
                 }
                 text.push_str(&tree.to_string());
@@ -164,6 +181,8 @@ mod tests {
         assert_eq!(text(tokens), "BlockPool<GlobalKv<f16>, S>");
         let tokens: TokenStream = "(hidden + 1)*2".parse().unwrap();
         assert_eq!(text(tokens), "(hidden + 1) * 2");
+        let tokens: TokenStream = "out.len() as u64==n && a.len()<=b.len()".parse().unwrap();
+        assert_eq!(text(tokens), "out.len() as u64 == n && a.len() <= b.len()");
         let tokens: TokenStream = "&'static f32".parse().unwrap();
         assert_eq!(text(tokens), "&'static f32");
     }

@@ -1,8 +1,8 @@
 //! Writes the wrapper, and a type that is the kernel's name.
 
-use proc_macro2::{Ident, Span, TokenStream};
+use proc_macro2::{Delimiter, Group, Ident, Span, TokenStream};
 use quote::{quote, quote_spanned};
-use syn::{Attribute, FnArg, Path, Token, ext::IdentExt, spanned::Spanned};
+use syn::{Attribute, FnArg, Path, Signature, ext::IdentExt, spanned::Spanned};
 
 use super::{
     attr::Vouched,
@@ -48,7 +48,7 @@ pub(super) fn agreed(declaration: &Declaration, agreed: &Agreed<'_>, p: &TokenSt
     let about = format!("The kernel `{entry}` of `{file}`: what [`{name}`](fn@{name}) launches.", name = name.unraw());
     let same = params.iter().map(|param| same_type(param, p));
     let head = head(declaration, params.iter().map(|param| argument(param, p)).collect(), p);
-    let body = body(name, params, *vouched, p);
+    let body = body(sig, params, *vouched, p);
     let safety = sig.unsafety.is_some().then(|| safety(attrs, entry, file));
     quote! {
         #(#cfg)*
@@ -133,7 +133,8 @@ fn same_type(param: &Param, p: &TokenStream) -> TokenStream {
     }
 }
 
-fn body(name: &Ident, params: &[Param], vouched: Option<&Vouched>, p: &TokenStream) -> TokenStream {
+fn body(sig: &Signature, params: &[Param], vouched: Option<&Vouched>, p: &TokenStream) -> TokenStream {
+    let name = &sig.ident;
     let spans: Vec<_> = params.iter().filter(|param| param.kind.role != Role::Value).collect();
     let names: Vec<_> = spans.iter().map(|param| &param.name).collect();
     let taken = spans.iter().map(|param| {
@@ -166,8 +167,11 @@ fn body(name: &Ident, params: &[Param], vouched: Option<&Vouched>, p: &TokenStre
             #(#conditions)*
         }}
     });
-    // Marked as the author's where the author wrote it, so that `forbid(unsafe_code)` and a search find it.
-    let keyword = vouched.map_or_else(<Token![unsafe]>::default, |vouched| vouched.keyword);
+    // Marked as the author's own word, so that `forbid(unsafe_code)` finds it.
+    let keyword = vouched.map(|vouched| vouched.keyword).or(sig.unsafety).unwrap_or_default();
+    let call = quote!(#p::launch::<#name, __MtP, _, _>(on, kernel, grid, streams, words));
+    let mut block = Group::new(Delimiter::Brace, call);
+    block.set_span(keyword.span);
     quote! {
         let grid = #p::fitted::<#name>(grid)?;
         #(#taken)*
@@ -177,9 +181,7 @@ fn body(name: &Ident, params: &[Param], vouched: Option<&Vouched>, p: &TokenStre
         // SAFETY: the words are the kernel's parameters, which were compared when this was compiled; the spans' borrows went
         // through the signature; that the kernel stays inside of them the author vouches for, or the caller does.
         #[allow(clippy::undocumented_unsafe_blocks)]
-        #keyword {
-            #p::launch::<#name, __MtP, _, _>(on, kernel, grid, streams, words)
-        }
+        #keyword #block
     }
 }
 

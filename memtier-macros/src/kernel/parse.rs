@@ -1,5 +1,5 @@
-//! The kernels of a CUDA source, and what they take. Never fails: what is not understood is not a kernel, or a parameter of
-//! an odd kind.
+//! The kernels of a CUDA source, and what they take. Never fails: what is not understood is not a kernel, or a parameter
+//! of an odd kind.
 
 use std::collections::BTreeMap;
 
