@@ -120,6 +120,12 @@ impl State {
     fn settled(&self) -> u64 {
         self.lanes.iter().map(|lane| lane.settled_up_to()).min().unwrap_or(u64::MAX)
     }
+
+    /// Whether nothing in flight can reach a block that was read to be quiet. `settled` was looked at before; a step that
+    /// began since can have touched the block, so where that is not enough the streams are asked again, after `touched`.
+    fn is_out_of_reach(&self, touched: u64, settled: u64) -> bool {
+        touched <= settled || self.lanes.iter().all(|lane| lane.settled(touched))
+    }
 }
 
 impl Core {
@@ -251,13 +257,12 @@ impl Core {
     /// Moves to the free list what nobody refers to and nothing in flight can reach.
     fn collect(&self, state: &mut State) {
         let settled = state.settled();
-        let free = &mut state.free;
         let blocks = &self.blocks[..self.committed() as usize];
         // Low blocks end up on top.
         for (id, block) in blocks.iter().enumerate().rev() {
-            if block.is_quiet() && block.touched.load(Ordering::Acquire) <= settled {
+            if block.is_quiet() && state.is_out_of_reach(block.touched.load(Ordering::Acquire), settled) {
                 block.refs.store(FREE, Ordering::Relaxed);
-                free.push(id as u32);
+                state.free.push(id as u32);
             }
         }
     }
@@ -298,8 +303,10 @@ impl Core {
         let id = self.hint.load(Ordering::Relaxed);
         let block = self.blocks.get(id as usize)?;
         self.hint.store(HOLE, Ordering::Relaxed);
-        let touched = || block.touched.load(Ordering::Acquire);
-        let free = block.is_quiet() && (touched() == 0 || touched() <= state.settled());
+        let free = block.is_quiet() && {
+            let touched = block.touched.load(Ordering::Acquire);
+            touched == 0 || state.lanes.iter().all(|lane| lane.settled(touched))
+        };
         free.then(|| {
             block.refs.store(1, Ordering::Relaxed);
             block.reached.store(0, Ordering::Relaxed);

@@ -25,7 +25,7 @@ use crate::{
     part::{Declare, Part, Survives},
     place::{Cx, Fits, Mark, OutsideCapture, Place},
     plan::{self, Demand},
-    record::{HostArg, LaunchError, Recorder, bytes_of},
+    record::{HostArg, LaunchError, Recorder, Running, bytes_of},
     sealed::Sealed,
     space::{Host, Space},
     span::{Input, RawSpan, StableSpan},
@@ -220,6 +220,7 @@ impl<K: PoolKind, P: Place> PageTableView<'_, K, P> {
         P: OutsideCapture,
     {
         let range = self.range(row)?;
+        let _running = self.claim(on)?;
         let columns = range.len();
         let ids = ticket.ids();
         if ids.len() > columns {
@@ -255,7 +256,14 @@ impl<K: PoolKind, P: Place> PageTableView<'_, K, P> {
         P: OutsideCapture,
     {
         let range = self.range(row)?;
+        let _running = self.claim(on)?;
         self.update(on, range, std::iter::repeat(HOLE))
+    }
+
+    /// The right to change the row, before anything is changed: launches are open, and no replay runs or can begin.
+    fn claim<'r>(&self, on: &'r Recorder<P>) -> Result<Running<'r>, RowError> {
+        on.check(&[self.mark.stream]).map_err(RowError::Launch)?;
+        on.lane().run().ok_or(RowError::Launch(LaunchError::Nested))
     }
 
     fn range(&self, row: usize) -> Result<std::ops::Range<usize>, RowError> {
@@ -272,7 +280,6 @@ impl<K: PoolKind, P: Place> PageTableView<'_, K, P> {
         range: std::ops::Range<usize>,
         wanted: impl Iterator<Item = u32> + Clone,
     ) -> Result<(), RowError> {
-        on.check(&[self.mark.stream]).map_err(RowError::Launch)?;
         let mirror = &mut self.table.mirror;
         let start = range.start;
         let mut changed: Option<std::ops::Range<usize>> = None;
@@ -306,7 +313,11 @@ impl<K: PoolKind, P: Place> PageTableView<'_, K, P> {
         let meta = self.ids().meta();
         let addr = self.table.addr + 4 * at as u64;
         let to = RawSpan::<BlockId<K>> { addr, len: words.len(), stream: self.mark.stream, meta };
-        on.copy_in(to, words).map_err(RowError::Launch)
+        on.copy_in(to, words).map_err(|error| {
+            // The next step writes all of the mirror again.
+            self.table.mirror.written.store(false, Ordering::Release);
+            RowError::Launch(error)
+        })
     }
 }
 

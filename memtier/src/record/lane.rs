@@ -96,10 +96,10 @@ impl Lane {
         self.queue.settled() >= step.min(self.begun())
     }
 
-    /// The last step up to which nothing that was launched here is in flight; all of them when the stream is idle.
+    /// The last step up to which nothing that was launched here is in flight. True from now on: settling never falls.
     pub(crate) fn settled_up_to(&self) -> u64 {
-        let settled = self.queue.settled();
-        if settled >= self.begun() { u64::MAX } else { settled }
+        let begun = self.begun();
+        self.queue.settled().min(begun)
     }
 
     /// Waits for everything. A step that was leaked ends here.

@@ -14,5 +14,5 @@ pub use recorder::{LaunchError, NativeQueue, Recorder, Stream, StreamSpec};
 pub use scratch::{ScratchFrame, ScratchFull, ScratchStack};
 
 pub(crate) use graph::{GraphExec, GraphStore};
-pub(crate) use lane::Lane;
+pub(crate) use lane::{Lane, Running};
 pub(crate) use recorder::bytes_of;
