@@ -1,4 +1,3 @@
-//! hole: the pool of a page table is baked when a graph is recorded
 //! Row g: a graph is recorded before any row is set, over the slab of one pool and a page table whose rows then name blocks
 //! of another pool of the same kind. A kernel must be able to tell when the graph runs.
 

@@ -1,4 +1,3 @@
-//! hole: a page table holds whatever was there until its first row is set
 //! Row g: a launch or a replay over a page table of which no row was ever set: it names no block, in particular not block 0.
 
 #![forbid(unsafe_code)]
