@@ -91,6 +91,8 @@ fn every_row_of_the_order_of_decisions() {
             ample,
             refused(Reason::Window { window: tokens(16_384), least: tokens(17_000) }, None),
         ),
+        // A prompt that is cut leaves the pool room for what it generates.
+        (Request { generates: tokens(5000), ..on_device(19_000) }, Level::Ok, ample, Verdict::Cap(tokens(15_000))),
         // 3. On the host: the longest window whose cost fits host and device.
         (on_host(4000), Level::Ok, four, Verdict::Admit),
         (on_host(4001), Level::Ok, four, Verdict::Cap(tokens(4000))),
