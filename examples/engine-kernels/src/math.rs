@@ -61,7 +61,15 @@ fn power(n: i32) -> f32 {
 /// x * sigmoid(x).
 #[inline(always)]
 pub(crate) fn silu(x: f32) -> f32 {
-    x / (1.0 + exp(-x))
+    times_sigmoid(x, x)
+}
+
+/// x * sigmoid(y); the exponential is taken of a number that is not positive, where it is cheap and cannot overflow.
+#[inline(always)]
+fn times_sigmoid(x: f32, y: f32) -> f32 {
+    let small = exp_nonpositive(-y.abs());
+    let numerator = if y < 0.0 { small } else { 1.0 };
+    x * numerator / (1.0 + small)
 }
 
 /// The tanh approximation of GELU.
@@ -69,8 +77,7 @@ pub(crate) fn silu(x: f32) -> f32 {
 pub(crate) fn gelu_tanh(x: f32) -> f32 {
     // 0.5 * (1 + tanh(u)) is the logistic function of 2u.
     const FACTOR: f32 = 2.0 * 0.797_884_6;
-    let u = x * (0.044_715 * x).mul_add(x, 1.0);
-    x / (1.0 + exp(-FACTOR * u))
+    times_sigmoid(x, FACTOR * x * (0.044_715 * x).mul_add(x, 1.0))
 }
 
 /// The hyperbolic tangent, within about 1e-7.
