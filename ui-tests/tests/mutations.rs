@@ -84,7 +84,7 @@ fn test(copy: &Path, case: &str) -> io::Result<(bool, String)> {
 
 /// The three packages that the cases need, as a workspace of their own.
 fn copy_workspace(from: &Path, to: &Path) -> io::Result<()> {
-    for folder in ["memtier", "memtier-macros", "ui-tests", ".cargo"] {
+    for folder in ["memtier", "memtier-macros", "memtier-cuda", "kernels", "ui-tests", ".cargo"] {
         let _ = fs::remove_dir_all(to.join(folder));
         copy_folder(&from.join(folder), &to.join(folder))?;
     }
@@ -94,12 +94,12 @@ fn copy_workspace(from: &Path, to: &Path) -> io::Result<()> {
     let manifest = fs::read_to_string(to.join("Cargo.toml"))?;
     let start = manifest.find("members = [").expect("the workspace lists its members");
     let end = start + manifest[start..].find(']').expect("the list ends");
-    let members = "members = [\"memtier\", \"memtier-macros\", \"ui-tests\"";
+    let members = "members = [\"memtier\", \"memtier-macros\", \"memtier-cuda\", \"ui-tests\"";
     // Profiles of packages that are not there would be warned about.
     let rest = manifest[end..].split("[profile.").next().unwrap_or_default();
     fs::write(to.join("Cargo.toml"), [&manifest[..start], members, rest].concat())?;
     // Their own tests are not run there, and need other packages.
-    for package in ["memtier", "memtier-macros"] {
+    for package in ["memtier", "memtier-macros", "memtier-cuda"] {
         let path = to.join(package).join("Cargo.toml");
         let manifest = fs::read_to_string(&path)?;
         let own = |section: &&str| !section.split(']').next().unwrap_or_default().contains("dev-dependencies");

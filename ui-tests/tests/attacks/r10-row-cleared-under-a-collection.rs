@@ -1,4 +1,3 @@
-//! hole: a collection looks at the streams once, before it looks at the blocks
 //! Row r: admission collects free blocks on one thread, while the decode thread launches over a cancelled request's row and
 //! clears it. What the collection knew about the stream is older than the launch.
 

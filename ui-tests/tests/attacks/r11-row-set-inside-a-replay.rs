@@ -1,4 +1,3 @@
-//! hole: a row that could not be copied is pinned as if it had been
 //! Row a: the body of a replayed operation sets a row of a table that left its step. The copy is refused, since a replay runs
 //! alone: then the row must still pin what the device still reads in it.
 

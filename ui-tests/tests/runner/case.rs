@@ -26,7 +26,7 @@ pub(crate) struct Case {
 impl Case {
     fn read(tests: &Path, path: PathBuf) -> Option<Self> {
         let source = fs::read_to_string(&path).expect("a case can be read");
-        if !source.contains("crime)") {
+        if !source.contains("(crime") {
             return None;
         }
         let name = path.strip_prefix(tests).expect("cases lie under tests/").with_extension("");

@@ -49,6 +49,8 @@ impl Compiler {
         let output = Command::new(&self.rustc)
             .current_dir(workspace())
             .args(["--edition", "2024", "--crate-type", "lib", "--crate-name", &crate_name, "--emit", emit])
+            // `#[kernel]` finds CUDA sources from here.
+            .env("CARGO_MANIFEST_DIR", env!("CARGO_MANIFEST_DIR"))
             .args(["--cfg", "crime", "--check-cfg", "cfg(crime)", "-A", "warnings"])
             .args(["--color", "never", "--diagnostic-width", "140", "--out-dir"])
             .arg(&self.out)
@@ -89,7 +91,7 @@ fn libraries() -> Vec<String> {
     assert!(output.status.success(), "the library that cases use does not build");
     let json = String::from_utf8_lossy(&output.stdout).into_owned();
     let mut arguments = vec!["-L".to_owned(), format!("dependency={}", deps.display())];
-    for krate in ["ui_tests", "memtier"] {
+    for krate in ["ui_tests", "memtier", "memtier_cuda"] {
         let path = rlib(&json, krate).unwrap_or_else(|| panic!("cargo says nothing about {krate}"));
         arguments.extend(["--extern".to_owned(), format!("{krate}={path}")]);
     }

@@ -1,0 +1,17 @@
+//! row: t
+//! error: macro
+//! says: the kernel may write there
+//! A read view where the CUDA kernel writes: weights could be overwritten.
+
+use memtier::*;
+use memtier_cuda::kernel;
+
+#[cfg(crime)]
+#[kernel("tests/kernels/axpy.cu", "axpy_f32")]
+pub unsafe fn axpy(y: In<f32>, x: In<f32>, factor: f32, n: u32);
+
+#[cfg(not(crime))]
+#[kernel("tests/kernels/axpy.cu", "axpy_f32")]
+pub unsafe fn axpy(y: Out<f32>, x: In<f32>, factor: f32, n: u32);
+
+pub fn main() {}
