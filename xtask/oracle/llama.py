@@ -18,7 +18,7 @@ class Llama:
     """One model, loaded. Leave the process with os._exit: the server's threads do not end by themselves."""
 
     def __init__(self, path, threads, **settings):
-        self.settings = {**SETTINGS, **settings}
+        self.settings, self.threads = {**SETTINGS, **settings}, threads
         params = xllamacpp.CommonParams()
         params.model.path = str(path)
         params.cpuparams.n_threads = threads
@@ -32,7 +32,12 @@ class Llama:
 
     def about(self):
         """What a fixture records of where it comes from."""
-        return {"package": f"xllamacpp=={xllamacpp.__version__}", "backend": "cpu", "settings": self.settings}
+        return {
+            "package": f"xllamacpp=={xllamacpp.__version__}",
+            "backend": "cpu",
+            "threads": self.threads,
+            "settings": self.settings,
+        }
 
     def post(self, route, body):
         request = urllib.request.Request(

@@ -79,26 +79,29 @@ struct Prompt {
 }
 
 /// How far llama.cpp's logits move by its own rounding of activations, as `noise.rs` measures: the root mean square
-/// over the vocabulary. A path that rounds the same way but sums in another order moves as far, elsewhere.
+/// over the vocabulary. A path that rounds the same way but sums in another order moves as far, elsewhere: llama.cpp
+/// with two threads takes other tokens on the longest prompts than with one, which is what the fixtures hold.
 const SMOLLM2_NOISE: f64 = 0.12;
-const GEMMA3_NOISE: f64 = 0.12;
+const GEMMA3_NOISE: f64 = 0.18;
 
 /// The reference is asked about each step of the oracle's own continuation, so that one different token does not hide
 /// what follows. Another token is excused where the oracle itself saw it as likely as its own but for a difference
-/// that noise explains: that of two logits, five times over.
+/// that noise explains: three times the usual distance of two logits.
 fn greedy_tokens_are_the_oracles(model: RealModel, noise: f64) {
     let Some(path) = model.path() else { return };
-    let allowed = 5.0 * noise * std::f64::consts::SQRT_2;
+    let allowed = 3.0 * noise * std::f64::consts::SQRT_2;
     let tokenizer = Tokenizer::from_metadata(Gguf::open(&path).unwrap().metadata()).unwrap();
     let reference = Reference::open(&path);
     let (mut steps, mut excused, mut widest, mut wrong) = (0, 0, 0.0f64, Vec::new());
     let (mut square, mut largest) = (0.0, 0.0f64);
+    let mut whole = 0;
     for (index, prompt) in model.fixture::<Greedy>("greedy").prompts.iter().enumerate() {
         assert_eq!(tokenizer.encode_prompt(&prompt.prompt), prompt.ids);
         let mut ids = prompt.ids.clone();
         ids.extend(&prompt.tokens[..prompt.tokens.len() - 1]);
         let output = reference.session(KvPrecision::F16).extend(&ids, LogitsOf::From(prompt.ids.len() - 1));
         assert_eq!(output.logits.len(), prompt.tokens.len());
+        let before = excused + wrong.len();
         for (step, (logits, top)) in output.logits.iter().zip(&prompt.top).enumerate() {
             let (first, first_logprob) = top[0];
             assert_eq!(first, prompt.tokens[step]);
@@ -121,9 +124,10 @@ fn greedy_tokens_are_the_oracles(model: RealModel, noise: f64) {
             square += moved * moved;
             largest = largest.max(moved.abs());
         }
+        whole += usize::from(excused + wrong.len() == before);
     }
     println!(
-        "{}: {} of {steps} steps equal, {excused} excused (the widest {widest:.3} apart, {allowed:.3} allowed), {} wrong; \
+        "{}: {} of {steps} steps equal, {whole} prompts throughout; {excused} excused (the widest {widest:.3} apart, {allowed:.3} allowed), {} wrong; \
          the difference of the two likeliest moves by {:.4} rms, {largest:.4} at most",
         model.name,
         steps - excused - wrong.len(),
