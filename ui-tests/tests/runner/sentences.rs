@@ -105,10 +105,11 @@ fn sources(folder: &Path) -> Vec<String> {
         let path = entry.expect("sources can be listed").path();
         if path.is_dir() {
             found.extend(sources(&path));
-        } else if path.extension().is_some_and(|extension| extension == "rs") {
+        } else if path.extension().is_some_and(|extension| extension == "rs") && !path.ends_with("tests.rs") {
             let source = fs::read_to_string(&path).expect("sources can be read");
             // What tests say is no message to a user.
-            found.push(source.split("#[cfg(test)]").next().unwrap_or_default().to_owned());
+            let tests = source.find("#[cfg(test)]\nmod tests {").unwrap_or(source.len());
+            found.push(source[..tests].to_owned());
         }
     }
     found
