@@ -68,7 +68,7 @@ pub(crate) fn of_the_macros() -> Vec<Sentence> {
             rest = &inside[length(inside) + 1..];
         }
     }
-    sentences.retain(|sentence| sentence.words() >= 4);
+    sentences.retain(|sentence| sentence.words() >= 3);
     sentences
 }
 
