@@ -1,7 +1,7 @@
 //! Tokenizers from a GGUF file's own metadata: byte-level BPE (`gpt2`) and SentencePiece-style merging (`llama`),
 //! with the token ids that llama.cpp gives for the same text.
 //!
-//! Both models merge adjacent pieces by a priority until none can be merged; [`merge`] does that once for both. They
+//! Both models merge adjacent pieces by a priority until none can be merged; `merge.rs` does that once for both. They
 //! are our own rather than the `tokenizers` crate's because what must be equal is llama.cpp: its partition of text by
 //! special tokens, its pre-tokenizer expressions and its byte fall-backs differ from that crate's in places, GGUF's
 //! `llama` vocabularies carry scores and no merges (which that crate would need), and its dependencies are many times
