@@ -3,7 +3,12 @@
 //! model are common to both.
 //!
 //! Threads split the rows of a product, which changes no sum; everything else is sequential.
-#![allow(unreachable_pub, dead_code, unused_imports, reason = "a module of tests has no outside, and each test uses a part of it")]
+#![allow(
+    unreachable_pub,
+    dead_code,
+    unused_imports,
+    reason = "a module of tests has no outside, and each test uses a part of it"
+)]
 
 mod activations;
 mod attention;
