@@ -69,7 +69,8 @@ fn layers_agree(model: RealModel, close: f64, noise: f64) {
         let logits = relative(&last, &output.logits[0]);
         println!("{}: layers {distances:.4?}, logits {logits:.4} (limit {limit})", model.name);
         assert_eq!(distances.len(), output.hidden.len() - 1);
-        assert!(distances.iter().all(|distance| *distance < limit) && logits < limit);
+        // The last norm and the head amplify what the last layer is off by: logits are held to the rounding's own noise.
+        assert!(distances.iter().all(|distance| *distance < limit) && logits < noise);
     }
 }
 

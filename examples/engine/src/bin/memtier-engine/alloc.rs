@@ -6,12 +6,12 @@ use std::{
 };
 
 /// The system's allocator, counting.
-pub struct Counting;
+pub(crate) struct Counting;
 
 static COUNT: AtomicU64 = AtomicU64::new(0);
 
 /// How many blocks were allocated or grown so far, by any thread.
-pub fn count() -> u64 {
+pub(crate) fn count() -> u64 {
     COUNT.load(Ordering::Relaxed)
 }
 

@@ -7,31 +7,31 @@ use memtier::{Bytes, plan::Locks};
 use memtier_engine::{Sampling, Settings};
 
 /// What was asked for.
-pub struct Args {
-    pub command: Command,
-    pub model: PathBuf,
-    pub settings: Settings,
-    pub prompts: Vec<String>,
+pub(crate) struct Args {
+    pub(crate) command: Command,
+    pub(crate) model: PathBuf,
+    pub(crate) settings: Settings,
+    pub(crate) prompts: Vec<String>,
     /// Give the prompt to the model as it is, without its chat template.
-    pub raw: bool,
-    pub max_tokens: usize,
-    pub sampling: Sampling,
-    pub json: Option<PathBuf>,
+    pub(crate) raw: bool,
+    pub(crate) max_tokens: usize,
+    pub(crate) sampling: Sampling,
+    pub(crate) json: Option<PathBuf>,
     /// Print the machine form instead of a report.
-    pub json_to_stdout: bool,
-    pub prefill: usize,
-    pub decode: usize,
+    pub(crate) json_to_stdout: bool,
+    pub(crate) prefill: usize,
+    pub(crate) decode: usize,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Command {
+pub(crate) enum Command {
     Demo,
     Plan,
     Bench,
     Generate,
 }
 
-pub const HELP: &str = "\
+pub(crate) const HELP: &str = "\
 Serves a GGUF model from memory that was planned to the byte.
 
   memtier-engine demo     --model-file FILE [--prompt TEXT]...    answer, plan, memory report
@@ -122,7 +122,7 @@ fn nearest(name: &str) -> Option<&'static str> {
 ///
 /// # Errors
 /// One line: the flag, its value, what was expected.
-pub fn read(args: impl Iterator<Item = OsString>) -> Result<Option<Args>, String> {
+pub(crate) fn read(args: impl Iterator<Item = OsString>) -> Result<Option<Args>, String> {
     let mut parser = lexopt::Parser::from_iter(args);
     let mut command = None;
     let mut read = Args {

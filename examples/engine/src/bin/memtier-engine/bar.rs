@@ -3,19 +3,19 @@
 use std::io::{IsTerminal, Write, stderr};
 
 /// One bar.
-pub struct Bar {
+pub(crate) struct Bar {
     what: &'static str,
     shown: Option<u64>,
     terminal: bool,
 }
 
 impl Bar {
-    pub fn new(what: &'static str) -> Self {
+    pub(crate) fn new(what: &'static str) -> Self {
         Bar { what, shown: None, terminal: stderr().is_terminal() }
     }
 
     /// Shows `done` of `total`, when a percent has passed since the last time.
-    pub fn show(&mut self, done: u64, total: u64) {
+    pub(crate) fn show(&mut self, done: u64, total: u64) {
         let percent = done.saturating_mul(100) / total.max(1);
         if !self.terminal || self.shown == Some(percent) {
             return;
@@ -27,7 +27,7 @@ impl Bar {
     }
 
     /// Takes the line away.
-    pub fn done(&self) {
+    pub(crate) fn done(&self) {
         if self.terminal && self.shown.is_some() {
             eprint!("\r{:<60}\r", "");
             let _ = stderr().flush();

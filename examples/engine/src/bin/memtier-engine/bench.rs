@@ -8,7 +8,7 @@ use crate::{
 };
 
 /// One prompt of `--prefill` tokens and `--decode` tokens after it.
-pub fn run(args: &Args) -> Result<(), Box<dyn std::error::Error>> {
+pub(crate) fn run(args: &Args) -> Result<(), Box<dyn std::error::Error>> {
     let mut served = open(args)?;
     warm_up(&mut served)?;
     let llm = &mut served.llm;

@@ -16,14 +16,14 @@ const PROMPT: &str = "Write one short paragraph about why the sea is salty.";
 const LONG: usize = 1024;
 
 /// A served model with its tokenizer, and how long the load took.
-pub struct Served {
-    pub llm: Llm,
-    pub tokenizer: Tokenizer,
-    pub load: Duration,
+pub(crate) struct Served {
+    pub(crate) llm: Llm,
+    pub(crate) tokenizer: Tokenizer,
+    pub(crate) load: Duration,
 }
 
 /// Opens, plans and loads.
-pub fn open(args: &Args) -> Result<Served, EngineError> {
+pub(crate) fn open(args: &Args) -> Result<Served, EngineError> {
     let file = ModelFile::open(&args.model)?;
     // Before the tokenizer: of a model that is not known here, that is what its user must hear.
     memtier_model::ModelDescription::from_gguf(file.gguf())?;
@@ -37,20 +37,20 @@ pub fn open(args: &Args) -> Result<Served, EngineError> {
 
 /// Passes and heap allocations of a stretch of serving.
 #[derive(Default)]
-pub struct Tally {
-    pub prefill: (u64, Duration),
-    pub decode: (u64, Duration),
-    pub heap: u64,
+pub(crate) struct Tally {
+    pub(crate) prefill: (u64, Duration),
+    pub(crate) decode: (u64, Duration),
+    pub(crate) heap: u64,
 }
 
 impl Tally {
-    pub fn speed((tokens, time): (u64, Duration)) -> f64 {
+    pub(crate) fn speed((tokens, time): (u64, Duration)) -> f64 {
         if tokens == 0 { 0.0 } else { tokens as f64 / time.as_secs_f64() }
     }
 }
 
 /// Runs passes until nothing is pending. The heap is counted over whole passes, from their first instruction to their last.
-pub fn drive(
+pub(crate) fn drive(
     llm: &mut Llm,
     tally: &mut Tally,
     mut on_token: impl FnMut(&mut Llm, &[memtier_engine::Token]) -> Result<(), EngineError>,
@@ -76,7 +76,7 @@ pub fn drive(
 }
 
 /// Touches everything once, so that what follows is steady.
-pub fn warm_up(served: &mut Served) -> Result<(), EngineError> {
+pub(crate) fn warm_up(served: &mut Served) -> Result<(), EngineError> {
     let Served { llm, tokenizer, .. } = served;
     let row = llm.admit(&tokenizer.encode_prompt("warm up"), 2, Sampling::GREEDY)?;
     drive(llm, &mut Tally::default(), |_, _| Ok(()), |_| ())?;
@@ -150,7 +150,7 @@ fn prompts(args: &Args) -> Vec<String> {
 }
 
 /// The answers only.
-pub fn generate(args: &Args) -> Result<(), Box<dyn std::error::Error>> {
+pub(crate) fn generate(args: &Args) -> Result<(), Box<dyn std::error::Error>> {
     let mut served = open(args)?;
     let (answers, _) = answer(args, &mut served, &prompts(args), &mut Tally::default())?;
     answers.iter().skip(1).for_each(|answer| println!("---\n{answer}"));
@@ -158,7 +158,7 @@ pub fn generate(args: &Args) -> Result<(), Box<dyn std::error::Error>> {
 }
 
 /// Answer, plan, memory report, and how much was allocated while serving.
-pub fn run(args: &Args) -> Result<(), Box<dyn std::error::Error>> {
+pub(crate) fn run(args: &Args) -> Result<(), Box<dyn std::error::Error>> {
     let mut served = open(args)?;
     println!("{}", args.model.display());
     println!("\nPlan\n{}\n", served.llm.memory_plan());

@@ -6,7 +6,7 @@ use memtier_engine::{
 };
 
 /// The tokens of a prompt: through the model's chat template, or as it is.
-pub fn tokens(tokenizer: &Tokenizer, prompt: &str, raw: bool) -> Result<Vec<u32>, EngineError> {
+pub(crate) fn tokens(tokenizer: &Tokenizer, prompt: &str, raw: bool) -> Result<Vec<u32>, EngineError> {
     if prompt.is_empty() {
         return Err(EngineError::EmptyPrompt);
     }
