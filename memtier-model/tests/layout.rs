@@ -136,7 +136,7 @@ fn an_index_is_in_the_layers_that_have_one() {
 fn unknown_architectures_are_planned_when_they_explain_themselves() {
     let warned = |model: &Model| model.layout().warnings;
     let unknown = LayoutWarning::UnknownArchitecture { name: "newllm".into() };
-    assert_eq!(warned(&small("newllm", 2)), [unknown.clone()]);
+    assert_eq!(warned(&small("newllm", 2)), std::slice::from_ref(&unknown));
     let mut model = small("newllm", 2);
     model.number("attention.sliding_window", 64);
     assert_eq!(warned(&model), [unknown, LayoutWarning::WindowIgnored { window: 64 }]);

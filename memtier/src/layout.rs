@@ -155,7 +155,8 @@ impl<'w, T: Tier> Walk<'w, T> {
             shape: format!("{shape:?}"),
         })?;
         let units = usize::try_from(bytes.count()).ok();
-        let len = units.and_then(|bytes| bytes.checked_div(size_of::<E::Repr>())).ok_or(SizeError::Overflow { field })?;
+        let len =
+            units.and_then(|bytes| bytes.checked_div(size_of::<E::Repr>())).ok_or(SizeError::Overflow { field })?;
         let offset = self.advance(field, bytes, align, shape, || format!("{format:?}"))?;
         Ok(Slot { offset, len, meta: E::meta(format, rows, columns) })
     }

@@ -2,7 +2,7 @@
 #![forbid(unsafe_code)]
 #![deny(warnings, missing_docs, unused, clippy::all)]
 
-use mt::{BlockPool, GlobalKv, Place, f16, graph_captured, tier};
+use mt::{f16, graph_captured, tier, BlockPool, GlobalKv, Place};
 
 /// A crate that re-exports ours, as a framework would.
 pub mod framework {
