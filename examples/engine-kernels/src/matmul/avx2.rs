@@ -99,7 +99,7 @@ unsafe fn factors<S: Spec>(d: __m256, m: __m256, unit: *const u8, block: usize, 
 #[target_feature(enable = "avx2")]
 unsafe fn quad<S: Spec>(lines: *const u8, k: usize) -> __m256i {
     let bytes = |value: u8| _mm256_set1_epi8(value as i8);
-    // SAFETY: callers below stay within the block's lines.
+    // SAFETY: the caller's promise; the places of quads lie within the block's lines.
     let line = |index: usize| unsafe { _mm256_loadu_si256(lines.add(64 * index).cast()) };
     let right = |v: __m256i, bits: usize| _mm256_srlv_epi32(v, _mm256_set1_epi32(bits as i32));
     let left = |v: __m256i, bits: usize| _mm256_sllv_epi32(v, _mm256_set1_epi32(bits as i32));

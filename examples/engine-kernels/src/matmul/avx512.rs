@@ -88,7 +88,7 @@ unsafe fn factors<S: Spec>(d: __m512, m: __m512, unit: *const u8, block: usize) 
 #[target_feature(enable = "avx512f,avx512bw")]
 unsafe fn quad<S: Spec>(lines: *const u8, k: usize) -> __m512i {
     let bytes = |value: u8| _mm512_set1_epi8(value as i8);
-    // SAFETY: callers below stay within the block's lines.
+    // SAFETY: the caller's promise; the places of quads lie within the block's lines.
     let line = |index: usize| unsafe { _mm512_loadu_si512(lines.add(64 * index).cast()) };
     let right = |v: __m512i, bits: usize| _mm512_srlv_epi32(v, _mm512_set1_epi32(bits as i32));
     let left = |v: __m512i, bits: usize| _mm512_sllv_epi32(v, _mm512_set1_epi32(bits as i32));
