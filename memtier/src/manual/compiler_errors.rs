@@ -48,6 +48,7 @@
 //! * A block's span ends with its request, its pool and its step: `kv/block-span-after-retire`, `kv/block-span-outlives-pool`,
 //!   `kv/block-span-outlives-request`, `kv/block-kept-after-finish`. Keep the ticket, not the span.
 //! * A proof ends with its request: `kv/written-outlives-its-ticket`.
+//! * A step's views are no longer than the step: `attacks/s17-shorter-views-in-a-longer-step`.
 //! * Scratch ends with its step and its stream: `scratch/scratch-span-outlives-its-stream`, `scratch/scratch-in-another-thread`.
 //!
 //! E0515, *cannot return value referencing*, is the same across a function's end: a span of a nested frame cannot be returned past it,
@@ -117,6 +118,8 @@
 //! * `graph/two-captures-mixed`: each capture uses its own `step.on` and views.
 //! * `launch/body-keeps-a-slice`: copy what must stay. `launch/body-borrows-the-stack`: `move` plain values into the body, which a graph
 //!   keeps.
+//! * *Implementation of `FnOnce` is not general enough*: a capture's body must work for every brand. Write the closure in the call, annotate
+//!   its argument (`|step: &mut Step<'_, Model, Captured<'_, Host>>|`), or use a function: `attacks/s18-brand-chosen-by-the-caller`.
 //! * `span/span-stored-in-the-engine-struct`, `scratch/frame-kept-in-a-struct`: a struct that lives inside one step may have a lifetime.
 //!
 //! # Another type: E0308, *mismatched types*
