@@ -3,6 +3,7 @@
 //! The pool's unsafe code is in this file: the closure's lifetime is erased while the workers hold it.
 
 mod share;
+mod wait;
 
 pub(crate) use share::{Shares, spread};
 
@@ -12,8 +13,9 @@ use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
+use self::wait::{Started, poll};
 use crate::error::KernelError;
 
 /// How long a waiting thread polls before it goes to sleep: longer than the serial stretch between two regions of a
@@ -56,25 +58,6 @@ struct Shared {
     wake: Condvar,
     done: Condvar,
     panic: Mutex<Option<Box<dyn Any + Send>>>,
-}
-
-/// How many workers have come up.
-#[derive(Default)]
-struct Started {
-    count: Mutex<usize>,
-    more: Condvar,
-}
-
-impl Started {
-    fn add(&self) {
-        *self.count.lock().unwrap_or_else(PoisonError::into_inner) += 1;
-        self.more.notify_one();
-    }
-
-    fn until(&self, all: usize) {
-        let count = self.count.lock().unwrap_or_else(PoisonError::into_inner);
-        drop(self.more.wait_while(count, |count| *count < all).unwrap_or_else(PoisonError::into_inner));
-    }
 }
 
 /// What `Shared::state` packs: which region it is, whether workers may still enter, and how many have.
@@ -348,22 +331,6 @@ impl Shared {
             guard = self.done.wait(guard).unwrap_or_else(PoisonError::into_inner);
         }
         self.caller_waits.store(false, Ordering::SeqCst);
-    }
-}
-
-/// Polls until `ready` or until `limit` has passed; whether it became ready.
-fn poll(limit: Duration, ready: impl Fn() -> bool) -> bool {
-    let mut start = None;
-    loop {
-        for _ in 0..32 {
-            if ready() {
-                return true;
-            }
-            std::hint::spin_loop();
-        }
-        if start.get_or_insert_with(Instant::now).elapsed() >= limit {
-            return false;
-        }
     }
 }
 
