@@ -29,16 +29,14 @@ fn a_reader_sees_whole_values_in_order() {
         });
         let mut last = 0;
         for _ in 0..2 {
-            let (mut one, mut two, mut seq) = (0, 0, 0);
-            if lock.try_read(&mut |words: Words<'_>, at| (one, two, seq) = (words.at(0), words.at(1), at)) {
+            let copy = |words: Words<'_>, seq| (words.at(0), words.at(1), seq);
+            if let Some((one, two, seq)) = lock.try_read(copy) {
                 assert!(two == one * 10 && one == seq && seq >= last, "{one} {two} as {seq} after {last}");
                 last = seq;
             }
         }
         writer.join().unwrap();
-        let mut end = (0, 0, 0);
-        lock.read(|words, seq| end = (words.at(0), words.at(1), seq));
-        assert_eq!(end, (2, 20, 2));
+        assert_eq!(lock.read(|words, seq| (words.at(0), words.at(1), seq)), (2, 20, 2));
     });
 }
 
@@ -50,8 +48,7 @@ fn a_reader_that_tries_again_gets_a_value() {
             let lock = lock.clone();
             move || lock.write(&[1, 10])
         });
-        let (mut one, mut two) = (0, 0);
-        lock.read(|words, _| (one, two) = (words.at(0), words.at(1)));
+        let (one, two) = lock.read(|words, _| (words.at(0), words.at(1)));
         assert_eq!(two, one * 10);
         writer.join().unwrap();
     });

@@ -151,6 +151,20 @@ impl Devices {
         Ok(())
     }
 
+    /// The devices of `fed`, each with its reading.
+    #[inline(always)]
+    pub(super) fn of(fed: u16, reading: impl Fn(usize) -> DeviceReading) -> Self {
+        let mut devices = Devices { fed, ..Devices::default() };
+        let mut left = fed;
+        while left != 0 {
+            let device = left.trailing_zeros() as usize;
+            left &= left - 1;
+            // A bit of sixteen: the remainder is itself, and there is no check.
+            devices.readings[device % DEVICES] = reading(device);
+        }
+        devices
+    }
+
     /// One bit for each device that was fed.
     pub(super) fn fed(&self) -> u16 {
         self.fed

@@ -21,7 +21,7 @@ pub(crate) struct Words<'l>(&'l [AtomicU64]);
 
 impl Words<'_> {
     /// Word number `index`; zero past the end.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn at(self, index: usize) -> u64 {
         self.0.get(index).map_or(0, |word| word.load(Ordering::Relaxed))
     }
@@ -45,29 +45,45 @@ impl<const N: usize> SeqLock<N> {
         self.seq.store(seq.wrapping_add(2), Ordering::Release);
     }
 
-    /// Copies: `copy` takes the words it wants, as often as it takes to get them whole, and is given the number of writes
-    /// before. What it made of torn words it must overwrite when it is called again, so it must cope with any.
+    /// Copies: `copy` reads the words it wants, as often as it takes to get them whole, and is given the number of writes
+    /// before. What it makes of torn words is thrown away, so it must cope with any.
     ///
-    /// It writes to where the value is wanted: a snapshot that is returned through an option and a loop is moved twice, which
-    /// takes longer than reading it.
-    #[inline]
-    pub(crate) fn read(&self, mut copy: impl FnMut(Words<'_>, u64)) {
+    /// Always inlined, and without an option around the value: a snapshot is half a kilobyte, and moving it from place to
+    /// place takes longer than reading it.
+    #[inline(always)]
+    pub(crate) fn read<T>(&self, mut copy: impl FnMut(Words<'_>, u64) -> T) -> T {
         let mut tries = 0u32;
-        while !self.try_read(&mut copy) {
+        loop {
+            let before = self.begin();
+            let value = copy(Words(&self.words), before / 2);
+            if self.whole(before) {
+                return value;
+            }
             tries = tries.saturating_add(1);
             relax(tries > SPINS);
         }
     }
 
-    /// One try, and whether what was copied is whole.
-    #[inline]
-    pub(crate) fn try_read(&self, copy: &mut impl FnMut(Words<'_>, u64)) -> bool {
-        let before = self.seq.load(Ordering::Acquire);
-        copy(Words(&self.words), before / 2);
-        // Keeps the loads above in front of the second look at the number.
+    /// One try; `None` when the writer was at work.
+    #[cfg(test)]
+    #[allow(dead_code, reason = "for the model, whose readers must not wait")]
+    pub(crate) fn try_read<T>(&self, copy: impl FnOnce(Words<'_>, u64) -> T) -> Option<T> {
+        let before = self.begin();
+        let value = copy(Words(&self.words), before / 2);
+        self.whole(before).then_some(value)
+    }
+
+    #[inline(always)]
+    fn begin(&self) -> u64 {
+        self.seq.load(Ordering::Acquire)
+    }
+
+    /// Whether nothing was written since [`begin`](Self::begin) returned `before`.
+    #[inline(always)]
+    fn whole(&self, before: u64) -> bool {
+        // Keeps the loads of the copy in front of the second look at the number.
         fence(Ordering::Acquire);
-        let after = self.seq.load(Ordering::Relaxed);
-        before == after && before.is_multiple_of(2)
+        self.seq.load(Ordering::Relaxed) == before && before.is_multiple_of(2)
     }
 
     /// One word alone, which is always whole.

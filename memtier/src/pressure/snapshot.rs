@@ -121,40 +121,35 @@ impl Snapshot {
         (words, used)
     }
 
-    /// From words, of which it only looks at those in use. Copes with any, and with what an earlier call left here.
-    #[inline]
-    pub(super) fn decode(&mut self, words: Words<'_>, seq: u64) {
+    /// From words, of which it only looks at those in use. Copes with any.
+    #[inline(always)]
+    pub(super) fn decode(words: Words<'_>, seq: u64) -> Self {
         let bytes = |index| Bytes::new(words.at(index));
         let flags = words.at(0);
         let has = |bit: u64| flags & bit != 0;
         let stalls = words.at(1);
-        if self.devices.fed() != 0 {
-            self.devices = Devices::default();
-        }
-        let mut fed = (flags >> FED) as u16;
-        while fed != 0 {
-            let index = fed.trailing_zeros() as usize;
-            fed &= fed - 1;
+        let devices = Devices::of((flags >> FED) as u16, |index| {
             let at = HEAD + EACH * index;
-            let reading = DeviceReading { free: bytes(at), budget: bytes(at + 1), used: bytes(at + 2) };
-            // A bit of sixteen: there is such a device.
-            let _ = self.devices.feed(index, reading);
+            DeviceReading { free: bytes(at), budget: bytes(at + 1), used: bytes(at + 2) }
+        });
+        Snapshot {
+            level: level_of(flags),
+            seq,
+            at: Duration::from_millis(words.at(8)),
+            host: has(HAS_HOST).then(|| HostReading { total: bytes(2), available: bytes(3) }),
+            psi: has(HAS_PSI).then(|| Psi {
+                some: Percent::hundredths(stalls as u32),
+                full: Percent::hundredths((stalls >> 32) as u32),
+            }),
+            cgroup: has(HAS_CGROUP).then(|| CgroupReading {
+                current: bytes(4),
+                reclaimable: bytes(5),
+                high: has(HAS_HIGH).then(|| bytes(6)),
+                max: has(HAS_MAX).then(|| bytes(7)),
+                depth: (flags >> DEPTH) as u32,
+            }),
+            devices,
         }
-        self.level = level_of(flags);
-        self.seq = seq;
-        self.at = Duration::from_millis(words.at(8));
-        self.host = has(HAS_HOST).then(|| HostReading { total: bytes(2), available: bytes(3) });
-        self.psi = has(HAS_PSI).then(|| Psi {
-            some: Percent::hundredths(stalls as u32),
-            full: Percent::hundredths((stalls >> 32) as u32),
-        });
-        self.cgroup = has(HAS_CGROUP).then(|| CgroupReading {
-            current: bytes(4),
-            reclaimable: bytes(5),
-            high: has(HAS_HIGH).then(|| bytes(6)),
-            max: has(HAS_MAX).then(|| bytes(7)),
-            depth: (flags >> DEPTH) as u32,
-        });
     }
 }
 
@@ -210,9 +205,7 @@ mod tests {
             let lock = SeqLock::new(before.encode().0);
             let (words, used) = snapshot.encode();
             lock.write(&words[..used]);
-            let mut read = before;
-            lock.read(|words, seq| read.decode(words, seq));
-            prop_assert_eq!(read, snapshot);
+            prop_assert_eq!(lock.read(Snapshot::decode), snapshot);
             prop_assert_eq!(level_of(lock.peek(0)), snapshot.level);
         }
 

@@ -246,11 +246,7 @@ fn a_source_that_panics_leaves_the_watcher_usable() {
 #[test]
 fn the_lock_reads_what_was_written_and_counts() {
     let lock = SeqLock::new([1, 2]);
-    let both = || {
-        let mut copy = (0, 0, 0, 0);
-        lock.read(|words, seq| copy = (words.at(0), words.at(1), words.at(2), seq));
-        copy
-    };
+    let both = || lock.read(|words, seq| (words.at(0), words.at(1), words.at(2), seq));
     assert_eq!(both(), (1, 2, 0, 0));
     lock.write(&[3, 4]);
     lock.write(&[5]);
@@ -275,8 +271,7 @@ fn ten_million_reads_are_never_torn() {
     });
     let mut last = 0;
     for _ in 0..reads {
-        let (mut one, mut two, mut three, mut seq) = (0, 0, 0, 0);
-        lock.read(|words, at| (one, two, three, seq) = (words.at(0), words.at(1), words.at(2), at));
+        let (one, two, three, seq) = lock.read(|words, seq| (words.at(0), words.at(1), words.at(2), seq));
         // The first value is not of the pattern.
         let whole = seq == 0 || (two == !one && three == one.rotate_left(7));
         assert!(

@@ -172,9 +172,7 @@ impl Watcher {
     /// What is known now. Takes no lock.
     #[inline]
     pub fn snapshot(&self) -> Snapshot {
-        let mut snapshot = Snapshot::default();
-        self.shared.published.read(|words, seq| snapshot.decode(words, seq));
-        snapshot
+        self.shared.published.read(Snapshot::decode)
     }
 
     /// The level alone: one load.
