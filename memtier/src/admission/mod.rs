@@ -18,24 +18,25 @@
 //! let watcher = Watcher::new(this_host(), settings.thresholds, settings.poll)?;
 //! watcher.start()?;
 //!
+//! let mut reader = watcher.reader();
 //! let mut queue = AdmissionQueue::new(64, settings.backpressure()?);
 //! let mut latch = LimitLatch::new(ladder.limits(watcher.level(), &config));
 //!
 //! // A request comes in. One that could never run is told so here, and blocks nobody.
 //! let request = |prompt| Request::on_device(Tokens::new(prompt), Tokens::new(256));
-//! let snapshot = watcher.snapshot();
-//! queue.push(request(900), "a question", &admission, &config, &snapshot).unwrap();
-//! let (_, refused) = queue.push(request(40_000), "a book", &admission, &config, &snapshot).unwrap_err();
+//! let snapshot = reader.latest();
+//! queue.push(request(900), "a question", &admission, &config, snapshot).unwrap();
+//! let (_, refused) = queue.push(request(40_000), "a book", &admission, &config, snapshot).unwrap_err();
 //! assert_eq!(refused.retry_after, None);
 //!
 //! // Each turn of the serve loop: feed the device, look once, decide by what was seen.
 //! let mut running = 0;
 //! for _turn in 0..3 {
 //!     watcher.feed(0, DeviceReading { free: Bytes::gib(9), budget: Bytes::gib(15), used: Bytes::gib(6) })?;
-//!     let snapshot = watcher.snapshot();
+//!     let snapshot = reader.latest();
 //!     latch.propose(ladder.limits(snapshot.level, &config));
 //!     loop {
-//!         match queue.next(&admission, latch.current(), running, &snapshot) {
+//!         match queue.next(&admission, latch.current(), running, snapshot) {
 //!             Next::Run(name, window) => {
 //!                 println!("{name}: prefill {window}, {}", latch.current());
 //!                 running += 1;

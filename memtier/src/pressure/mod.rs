@@ -45,7 +45,7 @@ pub use reading::{
 pub use snapshot::Snapshot;
 pub use source::{Fault, NoHost, ProcFiles, Sample, Source, this_host};
 pub use thresholds::{BadThresholds, Thresholds};
-pub use watcher::{BadWatcher, INTERVAL, Watcher};
+pub use watcher::{BadWatcher, INTERVAL, SnapshotReader, Watcher};
 
 /// What the seqlock is made of. The tests put loom's in its place.
 mod sync {

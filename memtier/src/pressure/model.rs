@@ -7,6 +7,7 @@ use loom::{sync::Arc, thread};
 use self::seqlock::{SeqLock, Words};
 
 /// The lock's own file, on loom's atomics.
+#[allow(dead_code, reason = "the model reads whole values only")]
 #[path = "seqlock.rs"]
 mod seqlock;
 

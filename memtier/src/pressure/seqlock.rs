@@ -86,6 +86,13 @@ impl<const N: usize> SeqLock<N> {
         self.seq.load(Ordering::Relaxed) == before && before.is_multiple_of(2)
     }
 
+    /// How many writes there were: who copied after as many has what there is. Odd halves count as the write before, so a
+    /// writer at work is noticed when it is done.
+    #[inline]
+    pub(crate) fn writes(&self) -> u64 {
+        self.begin() / 2
+    }
+
     /// One word alone, which is always whole.
     #[inline]
     pub(crate) fn peek(&self, index: usize) -> u64 {

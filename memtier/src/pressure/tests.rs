@@ -86,6 +86,25 @@ fn the_first_reading_is_there_when_start_returns() {
 }
 
 #[test]
+fn a_reader_sees_every_change_and_outlives_the_watcher() {
+    let tree = Tree::new();
+    let watcher = tree.watcher();
+    let mut reader = watcher.reader();
+    for round in 1..=100 {
+        tree.meminfo(32 << 20, (24 << 20) - round);
+        watcher.poll_now();
+        assert_eq!(reader.latest().host.unwrap().available, Bytes::kib((24 << 20) - round));
+        assert_eq!(*reader.latest(), watcher.snapshot());
+        let reading = DeviceReading { free: Bytes::new(round), budget: Bytes::gib(1), used: Bytes::ZERO };
+        watcher.feed(3, reading).unwrap();
+        assert_eq!(reader.latest().devices.get(3), Some(reading));
+    }
+    let last = watcher.snapshot();
+    drop(watcher);
+    assert_eq!(*reader.latest(), last);
+}
+
+#[test]
 fn a_forced_poll_does_not_wait() {
     let tree = Tree::new();
     let watcher = tree.watcher();
@@ -318,6 +337,11 @@ fn what_it_costs() {
     let each = best.min().unwrap();
     let share = each.as_secs_f64() / INTERVAL.as_secs_f64() * 100.0;
     println!("one poll: {each:?}, {share:.4} % of a core every {INTERVAL:?}");
+    let reader = std::cell::RefCell::new(watcher.reader());
+    let best = fastest(|| {
+        std::hint::black_box(reader.borrow_mut().latest());
+    });
+    println!("reader with nothing new: {best:.1} ns");
     let best = fastest(|| {
         std::hint::black_box(watcher.level());
     });
