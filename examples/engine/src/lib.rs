@@ -8,7 +8,7 @@
 //! load.rs        uploads through staging
 //! ops/           CPU operations over spans
 //! forward.rs     the forward pass over them
-//! serve.rs       Engine<Loading> -> Planning -> Serving, requests, steps
+//! serve/         Engine<Loading> -> Planning -> Serving; requests, passes, scoring
 //! ```
 
 pub mod arch;

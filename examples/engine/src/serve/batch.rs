@@ -1,0 +1,68 @@
+//! The inputs of one pass, gathered from the requests.
+
+use super::Row;
+use crate::{
+    config::Settings,
+    sequence::{Sampling, Sequence},
+};
+
+/// The inputs of one pass, on the host. Sized once.
+pub(super) struct Batch {
+    pub(super) tokens: Vec<u32>,
+    pub(super) rows: Vec<u32>,
+    pub(super) positions: Vec<u32>,
+    pub(super) lengths: Vec<u32>,
+    pub(super) picks: Vec<u32>,
+    pub(super) sampling: Vec<f32>,
+    pub(super) random: Vec<u32>,
+    pub(super) sampled: Vec<u32>,
+    /// Request, tokens, and whether it gets a new one.
+    pub(super) shares: Vec<(Row, usize, bool)>,
+}
+
+impl Batch {
+    pub(super) fn new(settings: &Settings) -> Self {
+        let (rows, tokens) = (settings.max_batch, settings.prefill_chunk.max(settings.max_batch));
+        Batch {
+            tokens: Vec::with_capacity(tokens),
+            rows: Vec::with_capacity(tokens),
+            positions: Vec::with_capacity(tokens),
+            lengths: vec![0; rows],
+            picks: Vec::with_capacity(rows),
+            sampling: Vec::with_capacity(2 * rows),
+            random: Vec::with_capacity(3 * rows),
+            sampled: vec![0; rows],
+            shares: Vec::with_capacity(rows),
+        }
+    }
+
+    pub(super) fn clear(&mut self) {
+        for list in [&mut self.tokens, &mut self.rows, &mut self.positions, &mut self.picks, &mut self.random] {
+            list.clear();
+        }
+        self.sampling.clear();
+        self.shares.clear();
+    }
+
+    /// Takes `count` pending tokens of a request into the pass; its last one wants logits if nothing is left.
+    pub(super) fn add(&mut self, row: Row, sequence: &mut Sequence, count: usize) {
+        let range = sequence.done..sequence.done + count;
+        self.tokens.extend_from_slice(&sequence.tokens[range.clone()]);
+        self.rows.extend(range.clone().map(|_| row as u32));
+        self.positions.extend(range.clone().map(|position| position as u32));
+        self.lengths[row] = range.end as u32;
+        let complete = range.end == sequence.tokens.len();
+        if complete {
+            self.pick(sequence, self.tokens.len() - 1);
+        }
+        self.shares.push((row, count, complete));
+    }
+
+    pub(super) fn pick(&mut self, sequence: &mut Sequence, index: usize) {
+        let Sampling { temperature, top_p, top_k, .. } = sequence.sampling;
+        self.picks.push(index as u32);
+        self.sampling.extend([temperature, top_p]);
+        let bits = sequence.random();
+        self.random.extend([top_k, bits as u32, (bits >> 32) as u32]);
+    }
+}

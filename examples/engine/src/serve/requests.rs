@@ -1,0 +1,82 @@
+//! Requests: taken in, stopped, ended.
+
+use memtier::{Step, Tokens};
+
+use super::{Llm, Row};
+use crate::{
+    EngineError,
+    model::ModelView,
+    sequence::{Sampling, Sequence},
+};
+
+impl Llm {
+    /// Takes a request in, with all the blocks that prompt and answer can need.
+    ///
+    /// # Errors
+    /// [`EngineError::BatchFull`] or [`EngineError::Capacity`] when it must wait, [`EngineError::PromptTooLong`] when it can
+    /// never fit. Nothing is taken.
+    pub fn admit(&mut self, prompt: &[u32], answer: usize, sampling: Sampling) -> Result<Row, EngineError> {
+        sampling.check()?;
+        let most = self.settings.max_seq_len;
+        if prompt.is_empty() {
+            return Err(EngineError::EmptyPrompt);
+        }
+        if prompt.len() > most {
+            let (tokens, trained) = (prompt.len(), self.arch.trained_context);
+            return Err(EngineError::PromptTooLong { tokens, most, trained });
+        }
+        if let Some(token) = prompt.iter().find(|token| **token as usize >= self.arch.vocab()) {
+            let remedy = format!("the vocabulary has {} tokens", self.arch.vocab());
+            return Err(EngineError::Setting { name: "token", value: token.to_string(), remedy });
+        }
+        let rows = self.sequences.len();
+        let row = self.sequences.iter().position(Option::is_none).ok_or(EngineError::BatchFull { rows })?;
+        let most = prompt.len().saturating_add(answer).min(most);
+        let room = Tokens::new(most as u64);
+        let bundle = self.engine.bundle();
+        let mut kv = bundle.kv.open(room);
+        while let Err(full) = kv.extend(room) {
+            // The plan may have paid for more blocks than were committed so far.
+            let Some(commit) = bundle.kv.planned_commit() else { return Err(full.into()) };
+            if let Err(error) = bundle.kv.grow(commit) {
+                return Err(EngineError::Busy(error.to_string()));
+            }
+        }
+        let window = bundle.window.as_ref().map(|pool| pool.open(room));
+        self.sequences[row] = Some(Sequence::new(kv, window, prompt, most, sampling));
+        Ok(row)
+    }
+
+    /// Lets a request answer no more. It keeps its blocks until [`end`](Llm::end).
+    ///
+    /// # Errors
+    /// [`EngineError::NoSequence`].
+    pub fn stop(&mut self, row: Row) -> Result<(), EngineError> {
+        let sequence = self.sequences.get_mut(row).and_then(Option::as_mut).ok_or(EngineError::NoSequence { row })?;
+        sequence.done = sequence.tokens.len();
+        Ok(())
+    }
+
+    /// Ends a request in whatever state it is: its blocks go back, and its rows are cleared.
+    ///
+    /// # Errors
+    /// [`EngineError::NoSequence`].
+    pub fn end(&mut self, row: Row) -> Result<(), EngineError> {
+        let sequence = self.sequences.get_mut(row).and_then(Option::take);
+        let sequence = sequence.ok_or(EngineError::NoSequence { row })?;
+        let mut step = self.engine.step(&mut self.stream)?;
+        let Step { buffers: ModelView { table, window_table, .. }, on, .. } = &mut step;
+        table.clear(on, row)?;
+        if let Some(window_table) = window_table {
+            window_table.clear(on, row)?;
+        }
+        self.batch.lengths[row] = 0;
+        drop((sequence, step));
+        Ok(())
+    }
+
+    /// Tokens of a request so far, prompt and answer.
+    pub fn tokens(&self, row: Row) -> Option<&[u32]> {
+        self.sequences.get(row)?.as_ref().map(|sequence| &*sequence.tokens)
+    }
+}
