@@ -162,6 +162,11 @@ impl<T> AdmissionQueue<T> {
         }
     }
 
+    /// Who has waited longest.
+    pub fn front(&self) -> Option<(&Request, &T)> {
+        self.waiting.front().map(|(request, item)| (request, item))
+    }
+
     /// How many wait.
     pub fn waiting(&self) -> usize {
         self.waiting.len()

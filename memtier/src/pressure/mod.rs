@@ -19,14 +19,15 @@
 //!
 //! Nothing here moves or frees memory: a rung acts where new state is created, and what a step in flight reads stays.
 #![forbid(unsafe_code)]
-#![allow(unexpected_cfgs, reason = "`loom` is given on the command line")]
 
+mod groups;
 mod ladder;
 mod latch;
 mod level;
 #[cfg(all(test, loom))]
 mod model;
 mod parse;
+mod proc_files;
 mod reading;
 mod seqlock;
 mod snapshot;
@@ -39,11 +40,12 @@ mod watcher;
 pub use ladder::{BadRungs, Degradation, Ladder, Rungs, ServeLimits};
 pub use latch::{LimitLatch, StepLimits};
 pub use level::{Level, UnknownLevel, cgroup_level, derive_level, device_level, host_level, is_stalled, psi_level};
+pub use proc_files::ProcFiles;
 pub use reading::{
     BadPercent, CgroupReading, DEVICES, DeviceReading, Devices, HostReading, NoSuchDevice, Percent, Psi,
 };
 pub use snapshot::Snapshot;
-pub use source::{Fault, NoHost, ProcFiles, Sample, Source, this_host};
+pub use source::{Fault, Faults, NoHost, Sample, Source, this_host};
 pub use thresholds::{BadThresholds, Thresholds};
 pub use watcher::{BadWatcher, INTERVAL, SnapshotReader, Watcher};
 

@@ -70,28 +70,68 @@ pub(super) fn psi(file: &[u8]) -> Result<Psi, ParseError> {
 }
 
 /// A cgroup's limit: a number of bytes, or `max` for none.
-pub(super) fn limit(field: &'static str, file: &[u8]) -> Result<Option<Bytes>, ParseError> {
+fn limit(field: &'static str, file: &[u8]) -> Result<Option<Bytes>, ParseError> {
     match file.trim_ascii() {
         b"max" => Ok(None),
         digits => number(field, digits).map(|bytes| Some(Bytes::new(bytes))),
     }
 }
 
-/// A cgroup's `memory.current`, in bytes.
-pub(super) fn bytes(field: &'static str, file: &[u8]) -> Result<Bytes, ParseError> {
-    number(field, file.trim_ascii()).map(Bytes::new)
+/// `memory.high`.
+pub(super) fn high(file: &[u8]) -> Result<Option<Bytes>, ParseError> {
+    limit("memory.high", file)
+}
+
+/// `memory.max`.
+pub(super) fn max(file: &[u8]) -> Result<Option<Bytes>, ParseError> {
+    limit("memory.max", file)
+}
+
+/// The old hierarchy's `memory.limit_in_bytes`, in which no limit is the largest multiple of any page size.
+pub(super) fn old_max(file: &[u8]) -> Result<Option<Bytes>, ParseError> {
+    const NONE: u64 = i64::MAX as u64 & !0xF_FFFF;
+    let bytes = number("memory.limit_in_bytes", file.trim_ascii())?;
+    Ok((bytes < NONE).then_some(Bytes::new(bytes)))
+}
+
+/// What a cgroup uses: `memory.current`, or the old hierarchy's `memory.usage_in_bytes`.
+pub(super) fn current(file: &[u8]) -> Result<Bytes, ParseError> {
+    number("memory in use", file.trim_ascii()).map(Bytes::new)
+}
+
+fn stat(field: &'static str, file: &[u8]) -> Result<Bytes, ParseError> {
+    let value = line(file, field)?.next().ok_or(ParseError::Missing(field))?;
+    number(field, value).map(Bytes::new)
 }
 
 /// A cgroup's `memory.stat`: file cache that was not used lately, in bytes.
 pub(super) fn inactive_file(file: &[u8]) -> Result<Bytes, ParseError> {
-    let value = line(file, "inactive_file")?.next().ok_or(ParseError::Missing("inactive_file"))?;
-    number("inactive_file", value).map(Bytes::new)
+    stat("inactive_file", file)
+}
+
+/// The same of the old hierarchy, whose plain line leaves out the groups below.
+pub(super) fn total_inactive_file(file: &[u8]) -> Result<Bytes, ParseError> {
+    stat("total_inactive_file", file)
+}
+
+fn relative(path: &[u8]) -> &[u8] {
+    path.strip_prefix(b"/").unwrap_or(path)
 }
 
 /// `/proc/self/cgroup`: the path of the unified hierarchy's group, without the leading slash.
 pub(super) fn own_cgroup(file: &[u8]) -> Result<&[u8], ParseError> {
     let own = file.split(|byte| *byte == b'\n').find_map(|line| line.strip_prefix(b"0::"));
-    own.map(|path| path.strip_prefix(b"/").unwrap_or(path)).ok_or(ParseError::Missing("0::"))
+    own.map(relative).ok_or(ParseError::Missing("0::"))
+}
+
+/// The same of the old hierarchy's memory controller: `4:memory:/path`, several controllers between commas.
+pub(super) fn own_old_cgroup(file: &[u8]) -> Result<&[u8], ParseError> {
+    let own = file.split(|byte| *byte == b'\n').find_map(|line| {
+        let mut parts = line.splitn(3, |byte| *byte == b':').skip(1);
+        let controllers = parts.next()?;
+        controllers.split(|byte| *byte == b',').any(|name| name == b"memory").then(|| parts.next())?
+    });
+    own.map(relative).ok_or(ParseError::Missing("memory:"))
 }
 
 #[cfg(test)]
@@ -109,9 +149,14 @@ mod tests {
         let file = b"some avg10=1.53 avg60=0.87 avg300=0.22 total=1\nfull avg10=0.07 avg60=0.00 avg300=0.00 total=1\n";
         let stalls = Psi { some: Percent::hundredths(153), full: Percent::hundredths(7) };
         assert_eq!(psi(file), Ok(stalls));
-        assert_eq!(limit("memory.max", b"max\n"), Ok(None));
-        assert_eq!(limit("memory.max", b"1073741824\n"), Ok(Some(Bytes::gib(1))));
-        assert_eq!(bytes("memory.current", b"0\n"), Ok(Bytes::ZERO));
+        assert_eq!((max(b"max\n"), high(b"max\n")), (Ok(None), Ok(None)));
+        assert_eq!(max(b"1073741824\n"), Ok(Some(Bytes::gib(1))));
+        assert_eq!(old_max(b"9223372036854771712\n"), Ok(None));
+        assert_eq!(old_max(b"1073741824\n"), Ok(Some(Bytes::gib(1))));
+        assert_eq!(current(b"0\n"), Ok(Bytes::ZERO));
+        assert_eq!(total_inactive_file(b"inactive_file 5\ntotal_inactive_file 9\n"), Ok(Bytes::new(9)));
+        assert_eq!(own_old_cgroup(b"5:cpu:/y\n4:hugetlb,memory:/x:y\n0::/z\n"), Ok(&b"x:y"[..]));
+        assert!(own_old_cgroup(b"4:memorystick:/x\n4:memory\n0::/z\n").is_err());
         assert_eq!(inactive_file(b"anon 5\nfile 9\nactive_file 2\ninactive_file 7\n"), Ok(Bytes::new(7)));
         assert_eq!(own_cgroup(b"4:memory:/x\n0::/user.slice/a.service\n"), Ok(&b"user.slice/a.service"[..]));
     }
@@ -141,7 +186,8 @@ mod tests {
             assert!(psi(file).is_err(), "{}", String::from_utf8_lossy(file));
         }
         for file in [&b""[..], b"MAX", b"-1", b"1 2", b"0x10", b"18446744073709551616", b"\0"] {
-            assert!(limit("memory.max", file).is_err(), "{}", String::from_utf8_lossy(file));
+            let shown = String::from_utf8_lossy(file);
+            assert!(max(file).is_err() && high(file).is_err() && old_max(file).is_err(), "{shown}");
         }
         assert_eq!(own_cgroup(b"4:memory:/x\n"), Err(ParseError::Missing("0::")));
     }
@@ -157,8 +203,8 @@ mod tests {
             ]), 0..40),
         ) {
             file.extend(words.concat().bytes());
-            let _ = (meminfo(&file), psi(&file), limit("x", &file), bytes("x", &file), inactive_file(&file));
-            let _ = own_cgroup(&file);
+            let _ = (meminfo(&file), psi(&file), max(&file), old_max(&file), current(&file));
+            let _ = (inactive_file(&file), total_inactive_file(&file), own_cgroup(&file), own_old_cgroup(&file));
         }
     }
 }

@@ -178,6 +178,31 @@ fn the_tightest_group_of_the_hierarchy_counts() {
 }
 
 #[test]
+fn the_old_hierarchys_limits_count_as_well() {
+    let tree = Tree::new();
+    tree.write("proc/self/cgroup", b"4:memory:/jobs/one\n0::/serve.slice/engine.service\n");
+    for (group, limit) in
+        [("memory", "9223372036854771712"), ("memory/jobs", "8589934592"), ("memory/jobs/one", "4294967296")]
+    {
+        tree.write(&format!("sys/fs/cgroup/{group}/memory.limit_in_bytes"), limit.as_bytes());
+        tree.write(&format!("sys/fs/cgroup/{group}/memory.usage_in_bytes"), b"1073741824\n");
+    }
+    let watcher = tree.watcher();
+    let read = || {
+        watcher.poll_now();
+        watcher.snapshot().cgroup.map(|group| (group.depth, group.available()))
+    };
+    assert_eq!((read(), watcher.level(), watcher.faults()), (Some((2, Some(Bytes::gib(3)))), Level::Ok, vec![]));
+    tree.write("sys/fs/cgroup/memory/jobs/memory.usage_in_bytes", b"8053063680\n");
+    assert_eq!((read(), watcher.level()), (Some((1, Some(Bytes::mib(512)))), Level::Critical));
+    tree.write("sys/fs/cgroup/memory/jobs/memory.stat", b"inactive_file 1\ntotal_inactive_file 4294967296\n");
+    assert_eq!((read(), watcher.level()), (Some((2, Some(Bytes::gib(3)))), Level::Ok));
+    // The unified group beside it is as tight as it says, too.
+    tree.write("sys/fs/cgroup/serve.slice/memory.max", b"1073741824\n");
+    assert_eq!((read(), watcher.level()), (Some((1, Some(Bytes::ZERO))), Level::Critical));
+}
+
+#[test]
 fn device_feeds_make_levels_of_their_own() {
     let watcher = Watcher::new(Box::new(NoHost), Thresholds::default(), INTERVAL).unwrap();
     watcher.start().unwrap();
@@ -243,16 +268,16 @@ fn impossible_files_are_faults_with_a_stated_fallback() {
     empty.poll_now();
     let faults: Vec<_> = empty.faults().iter().map(ToString::to_string).collect();
     assert_eq!(faults.len(), 3, "{faults:?}");
-    assert!(faults[0].contains("no cgroup v2 here"), "{faults:?}");
+    assert!(faults[0].contains("no memory cgroups here"), "{faults:?}");
 }
 
 #[test]
 fn a_source_that_panics_leaves_the_watcher_usable() {
     struct Fails(bool);
     impl Source for Fails {
-        fn sample(&mut self) -> Sample {
+        fn sample(&mut self, sample: &mut Sample) {
             assert!(std::mem::replace(&mut self.0, true), "the first reading fails");
-            Sample { host: Some(HostReading { total: Bytes::gib(4), available: Bytes::ZERO }), ..Sample::default() }
+            sample.host = Some(HostReading { total: Bytes::gib(4), available: Bytes::ZERO });
         }
     }
     let watcher = Watcher::new(Box::new(Fails(false)), Thresholds::default(), INTERVAL).unwrap();

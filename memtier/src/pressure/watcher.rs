@@ -66,8 +66,8 @@ struct Shared {
     thresholds: Thresholds,
     interval: Duration,
     made: Instant,
-    /// Read under a lock of its own, so that a feed does not wait for files.
-    source: Mutex<Box<dyn Source>>,
+    /// Read under a lock of its own, so that a feed does not wait for files; with the sample that is being read.
+    source: Mutex<(Box<dyn Source>, Sample)>,
     /// What the next snapshot is made of. The writers' lock; readers never take it.
     known: Mutex<Known>,
     stopping: Mutex<bool>,
@@ -111,7 +111,7 @@ impl Watcher {
             thresholds,
             interval,
             made: Instant::now(),
-            source: Mutex::new(source),
+            source: Mutex::new((source, Sample::default())),
             known: Mutex::default(),
             stopping: Mutex::new(false),
             stopped: Condvar::new(),
@@ -193,7 +193,7 @@ impl Watcher {
 
     /// What the last reading could not read, and what is done instead.
     pub fn faults(&self) -> Vec<Fault> {
-        lock(&self.shared.known).sample.faults.clone()
+        lock(&self.shared.known).sample.faults.to_vec()
     }
 
     /// How often the host was read, and how long that took in all.
@@ -268,12 +268,15 @@ impl Shared {
 
     fn poll(&self) {
         // Held until the reading is published: of two polls at a time, the one that read last also publishes last.
-        let mut source = lock(&self.source);
+        let mut reading = lock(&self.source);
         let began = Instant::now();
-        let sample = source.sample();
+        let (source, sample) = &mut *reading;
+        source.sample(sample);
         {
             let mut known = lock(&self.known);
-            known.sample = sample;
+            let Sample { host, psi, cgroup, faults } = &*sample;
+            (known.sample.host, known.sample.psi, known.sample.cgroup) = (*host, *psi, *cgroup);
+            known.sample.faults.clone_from(faults);
             self.publish(&known);
         }
         self.polls.fetch_add(1, Ordering::Relaxed);
