@@ -2,10 +2,12 @@
 
 use memtier::{
     Bytes, Host, Limits, PlanRequest, Space, Tokens,
+    admission::{self, CostModel},
     plan::{Config, KvDtype, Locks, Reprice},
+    pressure::{Ladder, Rungs},
 };
 
-use crate::{EngineError, arch::Arch, ops};
+use crate::{EngineError, arch::Arch, ops, policy};
 
 /// Settings of an engine. `Default` serves four sequences of up to 2048 tokens on all cores.
 #[derive(Clone, PartialEq, Debug)]
@@ -24,6 +26,16 @@ pub struct Settings {
     pub threads: usize,
     /// Settings that a refusal must not suggest to change.
     pub locks: Locks,
+    /// What may be used of the device; bounds [`budget`](Self::budget).
+    pub vram_budget: Option<Bytes>,
+    /// Requests that run at once; the others wait. At most, and by default, `max_batch`.
+    pub max_slots: Option<usize>,
+    /// Requests that may wait.
+    pub queue: usize,
+    /// Levels, ladder and admission.
+    pub pressure: admission::Settings,
+    /// What prompts cost, measured; `None` takes the scratch formula.
+    pub costs: Option<CostModel>,
 }
 
 /// Longer contexts than this no model that is known was trained on.
@@ -39,6 +51,11 @@ impl Default for Settings {
             prefill_chunk: 512,
             threads: std::thread::available_parallelism().map_or(1, usize::from),
             locks: Locks::default(),
+            vram_budget: None,
+            max_slots: None,
+            queue: 64,
+            pressure: admission::Settings::default(),
+            costs: None,
         }
     }
 }
@@ -63,6 +80,9 @@ impl Settings {
         within("prefill-chunk", self.prefill_chunk, MOST_TOKENS)?;
         within("threads", self.threads, 1024)?;
         within("block-tokens", self.block_tokens, 1 << 16)?;
+        within("max-slots", self.max_slots.unwrap_or(1), self.max_batch)?;
+        within("queue", self.queue, 1 << 16)?;
+        self.ladder()?;
         if !self.block_tokens.is_multiple_of(16) {
             return Err(setting("block-tokens", self.block_tokens, "use a multiple of 16"));
         }
@@ -70,6 +90,30 @@ impl Settings {
             return Err(setting("budget", self.budget, "give the engine some memory, 512MiB for example"));
         }
         Ok(())
+    }
+
+    /// Requests that run at once.
+    pub fn slots(&self) -> u32 {
+        let slots = self.max_slots.unwrap_or(self.max_batch).min(self.max_batch);
+        u32::try_from(slots).unwrap_or(u32::MAX)
+    }
+
+    /// The ladder, over the KV element types that this engine has pools of.
+    ///
+    /// # Errors
+    /// [`EngineError::Setting`]: rungs that are no ladder, or a `kv.to` that no pool has.
+    pub fn ladder(&self) -> Result<Ladder, EngineError> {
+        let asked = self.pressure.rungs.kv_to;
+        let there = KvDtype::F16;
+        if asked != Rungs::default().kv_to && asked != there {
+            return Err(setting("kv.to", asked, format!("this engine's pools hold {there}")));
+        }
+        let pressure =
+            admission::Settings { rungs: Rungs { kv_to: there, ..self.pressure.rungs }, ..self.pressure.clone() };
+        pressure.ladder().map_err(|errors| {
+            let errors: Vec<_> = errors.iter().map(ToString::to_string).collect();
+            setting("the ladder", "no ladder", errors.join("; "))
+        })
     }
 
     /// The same for the planner.
@@ -90,7 +134,7 @@ impl Settings {
     /// The plan that is asked for. Layers stay on one device: they are no lever here.
     pub fn request<'a>(&self, arch: &Arch, reprice: Reprice<'a>) -> PlanRequest<'a> {
         PlanRequest {
-            limits: Limits::new(Host::NAME, self.budget),
+            limits: Limits::new(Host::NAME, policy::plan_budget(self).0),
             config: self.config(arch),
             locks: Locks { gpu_layers: true, ..self.locks },
             reprice: Some(reprice),

@@ -129,6 +129,20 @@ pub enum EngineError {
         /// What was asked for.
         row: usize,
     },
+    /// A file of the memory policy.
+    #[error("{}: {what}", path.display())]
+    Policy {
+        /// Which file.
+        path: PathBuf,
+        /// What is wrong with it.
+        what: String,
+    },
+    /// A request was not admitted.
+    #[error("the request was refused: {0}")]
+    Refused(#[from] memtier::admission::Refusal),
+    /// The host would not survive the load.
+    #[error("the model is not loaded: {0}")]
+    Load(#[from] memtier::admission::LoadRefusal),
     /// Requests still run.
     #[error("{0}")]
     Busy(String),

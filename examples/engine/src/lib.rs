@@ -8,6 +8,7 @@
 //! load.rs        uploads through staging
 //! ops/           CPU operations over spans
 //! forward.rs     the forward pass over them
+//! policy/        budget, pressure and admission: what is given up when memory is short
 //! serve/         Engine<Loading> -> Planning -> Serving; requests, passes, scoring
 //! ```
 
@@ -19,6 +20,7 @@ pub mod forward;
 mod load;
 pub mod model;
 pub mod ops;
+pub mod policy;
 mod sequence;
 mod serve;
 pub mod tokenizer;
@@ -29,4 +31,4 @@ pub use error::EngineError;
 pub use file::ModelFile;
 pub use load::Progress;
 pub use sequence::Sampling;
-pub use serve::{Llm, Probe, Row, Token};
+pub use serve::{Llm, Outcome, Probe, RequestId, Row, Token};

@@ -2,13 +2,20 @@
 
 mod batch;
 mod pass;
+mod queue;
 mod requests;
 mod score;
 
-use memtier::{Device, Engine, HostBackend, Loading, MemoryReport, Planning, Serving, Stream, plan::MemoryPlan};
+use std::sync::Arc;
+
+use memtier::{
+    Bytes, Device, Engine, HostBackend, Loading, MemoryReport, Planning, Serving, Stream, Tokens,
+    admission::AdmissionQueue, plan::MemoryPlan, pressure::Watcher,
+};
 use memtier_model::ModelDescription;
 
-use self::batch::Batch;
+pub use self::queue::{Outcome, RequestId};
+use self::{batch::Batch, queue::Waiting};
 use crate::{
     EngineError, ModelFile,
     arch::Arch,
@@ -16,6 +23,7 @@ use crate::{
     load::{Progress, upload},
     model::{self, Model},
     ops::Cpu,
+    policy::{self, CachedBlocks, Decisions, Governor},
     sequence::Sequence,
 };
 
@@ -30,6 +38,9 @@ pub struct Llm {
     arch: Arch,
     settings: Settings,
     batch: Batch,
+    governor: Governor,
+    queue: AdmissionQueue<Waiting>,
+    requests: RequestId,
 }
 
 /// The name of an admitted request: its row in the batch.
@@ -55,26 +66,32 @@ impl Llm {
     /// # Errors
     /// [`EngineError`]; a configuration that does not fit is [`EngineError::Plan`] with the itemised report.
     pub fn open(file: &ModelFile, settings: &Settings, report: &mut dyn FnMut(Progress)) -> Result<Self, EngineError> {
+        Self::open_watched(file, settings, None, report)
+    }
+
+    /// The same under a watcher's levels, [`process_watcher`](policy::process_watcher)'s for instance: the ladder bounds each
+    /// step, and admission looks at what is free. Without one, nothing is known of the machine and nothing is refused for it.
+    ///
+    /// # Errors
+    /// As [`open`](Self::open), and [`EngineError::Load`] when the host would not survive the load.
+    pub fn open_watched(
+        file: &ModelFile,
+        settings: &Settings,
+        watcher: Option<&Arc<Watcher>>,
+        report: &mut dyn FnMut(Progress),
+    ) -> Result<Self, EngineError> {
         settings.check()?;
         let description = ModelDescription::from_gguf(file.gguf())?;
         let arch = Arch::new(file, &description, settings.block_tokens)?;
         let cpu = Cpu::new(settings.threads)?;
-        let device = Device::new(HostBackend::new(), settings.budget);
-        let (engine, stream) = plan(Engine::open(&device), &arch, settings)?;
-        Self::start(engine, stream, device, cpu, arch, settings, file, report)
-    }
-
-    #[allow(clippy::too_many_arguments, reason = "the parts of an engine, named by its fields")]
-    fn start(
-        mut engine: Engine<Planning<Model>>,
-        mut stream: Stream<memtier::Host>,
-        device: Device,
-        cpu: Cpu,
-        arch: Arch,
-        settings: &Settings,
-        file: &ModelFile,
-        report: &mut dyn FnMut(Progress),
-    ) -> Result<Self, EngineError> {
+        let (budget, decided) = policy::plan_budget(settings);
+        let device = Device::new(HostBackend::new(), budget);
+        let (mut engine, mut stream) = plan(Engine::open(&device), &arch, settings)?;
+        let mut governor = Governor::new(&arch, settings, capacity(&arch, settings), watcher)?;
+        if let Some(decision) = decided {
+            governor.decisions.push(decision);
+        }
+        governor.check_load(settings, engine.memory_plan().total())?;
         upload(file, &arch, &cpu, engine.load(&mut stream)?, report)?;
         Ok(Llm {
             sequences: (0..settings.max_batch).map(|_| None).collect(),
@@ -85,6 +102,9 @@ impl Llm {
             arch,
             settings: settings.clone(),
             batch: Batch::new(settings),
+            queue: AdmissionQueue::new(settings.queue, Governor::backpressure(settings)?),
+            governor,
+            requests: 0,
         })
     }
 
@@ -123,10 +143,31 @@ impl Llm {
         &self.arch
     }
 
+    /// What the memory policy decided so far.
+    pub fn decisions(&self) -> &Decisions {
+        &self.governor.decisions
+    }
+
+    /// Connects a cache whose blocks go when the ladder says so, and when a request finds the pool full.
+    pub fn set_cached_blocks(&mut self, cached: Box<dyn CachedBlocks>) {
+        self.governor.cached = Some(cached);
+    }
+
+    /// KV state of one token.
+    pub fn kv_per_token(&self) -> Bytes {
+        queue::kv_per_token(&self.arch)
+    }
+
     /// The engine's settings.
     pub fn settings(&self) -> &Settings {
         &self.settings
     }
+}
+
+/// Tokens that the KV pool holds when nothing runs.
+fn capacity(arch: &Arch, settings: &Settings) -> Tokens {
+    let kv = model::spec(arch, &settings.config(arch)).kv;
+    Tokens::new(kv.most.count().saturating_mul(settings.block_tokens as u64))
 }
 
 /// Declares, plans and carves.

@@ -16,9 +16,18 @@ impl Llm {
     ///
     /// # Errors
     /// [`EngineError`]; requests are as they were before the pass.
-    pub fn step(&mut self, mut on_token: impl FnMut(Token)) -> Result<usize, EngineError> {
+    pub fn step(&mut self, on_token: impl FnMut(Token)) -> Result<usize, EngineError> {
+        let limits = self.governor.begin();
+        let chunk = self.governor.chunk_under(&limits.limits().limits);
+        let tokens = self.step_of(chunk, on_token);
+        self.governor.end(limits);
+        tokens
+    }
+
+    /// One pass with at most `chunk` tokens of prompts.
+    fn step_of(&mut self, chunk: usize, mut on_token: impl FnMut(Token)) -> Result<usize, EngineError> {
         self.batch.clear();
-        let room = self.settings.prefill_chunk.max(self.settings.max_batch);
+        let room = chunk.max(self.settings.max_batch);
         let mut left = room;
         for decoding in [true, false] {
             for (row, sequence) in self.sequences.iter_mut().enumerate() {

@@ -10,12 +10,8 @@ use crate::{
 };
 
 impl Llm {
-    /// Takes a request in, with all the blocks that prompt and answer can need.
-    ///
-    /// # Errors
-    /// [`EngineError::BatchFull`] or [`EngineError::Capacity`] when it must wait, [`EngineError::PromptTooLong`] when it can
-    /// never fit. Nothing is taken.
-    pub fn admit(&mut self, prompt: &[u32], answer: usize, sampling: Sampling) -> Result<Row, EngineError> {
+    /// What no request may have.
+    pub(super) fn check_request(&self, prompt: &[u32], sampling: Sampling) -> Result<(), EngineError> {
         sampling.check()?;
         let most = self.settings.max_seq_len;
         if prompt.is_empty() {
@@ -29,15 +25,31 @@ impl Llm {
             let remedy = format!("the vocabulary has {} tokens", self.arch.vocab());
             return Err(EngineError::Setting { name: "token", value: token.to_string(), remedy });
         }
+        Ok(())
+    }
+
+    /// Takes a request in, with all the blocks that prompt and answer can need.
+    ///
+    /// # Errors
+    /// [`EngineError::BatchFull`] or [`EngineError::Capacity`] when it must wait, [`EngineError::PromptTooLong`] when it can
+    /// never fit. Nothing is taken.
+    pub fn admit(&mut self, prompt: &[u32], answer: usize, sampling: Sampling) -> Result<Row, EngineError> {
+        self.check_request(prompt, sampling)?;
         let rows = self.sequences.len();
         let row = self.sequences.iter().position(Option::is_none).ok_or(EngineError::BatchFull { rows })?;
-        let most = prompt.len().saturating_add(answer).min(most);
+        let most = prompt.len().saturating_add(answer).min(self.settings.max_seq_len);
         let room = Tokens::new(most as u64);
+        let per_block = Tokens::new(self.settings.block_tokens as u64);
         let bundle = self.engine.bundle();
         let mut kv = bundle.kv.open(room);
         while let Err(full) = kv.extend(room) {
             // The plan may have paid for more blocks than were committed so far.
-            let Some(commit) = bundle.kv.planned_commit() else { return Err(full.into()) };
+            let Some(commit) = bundle.kv.planned_commit() else {
+                if self.governor.make_room(room.in_blocks_of(per_block)) {
+                    continue;
+                }
+                return Err(full.into());
+            };
             if let Err(error) = bundle.kv.grow(commit) {
                 return Err(EngineError::Busy(error.to_string()));
             }

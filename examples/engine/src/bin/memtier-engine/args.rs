@@ -1,10 +1,17 @@
 //! The flags.
 
-use std::{ffi::OsString, path::PathBuf, str::FromStr};
+use std::{
+    ffi::OsString,
+    path::{Path, PathBuf},
+    str::FromStr,
+};
 
 use lexopt::prelude::*;
 use memtier::{Bytes, plan::Locks};
-use memtier_engine::{Sampling, Settings};
+use memtier_engine::{
+    EngineError, Sampling, Settings,
+    policy::{read_costs, read_pressure_config},
+};
 
 /// What was asked for.
 pub(crate) struct Args {
@@ -21,6 +28,8 @@ pub(crate) struct Args {
     pub(crate) json_to_stdout: bool,
     pub(crate) prefill: usize,
     pub(crate) decode: usize,
+    /// A prompt of its last so many tokens is better than a refusal.
+    pub(crate) cut_to: Option<usize>,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -29,6 +38,7 @@ pub(crate) enum Command {
     Plan,
     Bench,
     Generate,
+    MeasureAnchors,
 }
 
 pub(crate) const HELP: &str = "\
@@ -38,6 +48,7 @@ Serves a GGUF model from memory that was planned to the byte.
   memtier-engine generate --model-file FILE --prompt TEXT...      the answers only
   memtier-engine plan     --model-file FILE                       the plan or its refusal, nothing is loaded
   memtier-engine bench    --model-file FILE --json                tokens per second, as JSON
+  memtier-engine measure-anchors --model-file FILE                what prompts cost the host, for --cost-anchors
 
   --prompt TEXT         may be given several times: all are answered at once
   --raw                 no chat template
@@ -49,6 +60,12 @@ Serves a GGUF model from memory that was planned to the byte.
   --prefill-chunk N     prompt tokens of one pass (512)
   --block-tokens N      tokens of a KV block (16)
   --lock NAME           a setting that a refusal must not suggest to change: max-batch, max-seq-len, prefill-chunk, budget
+  --vram-budget SIZE    what may be used of the device; bounds --budget
+  --max-slots N         requests that run at once, the others wait (--max-batch)
+  --queue N             requests that may wait (64)
+  --pressure-config FILE  thresholds, ladder and admission, one `key = value` a line
+  --cost-anchors FILE   measured prompt costs, one `TOKENS PEAK` a line (the scratch formula)
+  --cut-to N            under pressure serve a prompt's last N tokens rather than refuse it
   --temperature X       0 is greedy (0)
   --top-p X  --top-k N  --seed N
   --json FILE           also write the figures as JSON (bench: print them)
@@ -76,6 +93,11 @@ fn size(flag: &str, value: OsString) -> Result<Bytes, String> {
         _ => return Err(wrong()),
     };
     Bytes::new(unit).times(number).map_err(|_| wrong())
+}
+
+/// What a file of the memory policy says.
+fn file<T>(flag: &str, value: OsString, read: fn(&Path) -> Result<T, EngineError>) -> Result<T, String> {
+    read(Path::new(&value)).map_err(|error| format!("--{flag} {error}"))
 }
 
 fn lock(locks: &mut Locks, value: OsString) -> Result<(), String> {
@@ -109,6 +131,12 @@ const FLAGS: &[&str] = &[
     "json",
     "prefill",
     "decode",
+    "vram-budget",
+    "max-slots",
+    "queue",
+    "pressure-config",
+    "cost-anchors",
+    "cut-to",
     "help",
 ];
 
@@ -137,6 +165,7 @@ pub(crate) fn read(args: impl Iterator<Item = OsString>) -> Result<Option<Args>,
         json_to_stdout: false,
         prefill: 500,
         decode: 64,
+        cut_to: None,
     };
     let count = "a whole number";
     let one_line = |error: lexopt::Error| error.to_string();
@@ -150,7 +179,13 @@ pub(crate) fn read(args: impl Iterator<Item = OsString>) -> Result<Option<Args>,
                     Some("plan") => Command::Plan,
                     Some("bench") => Command::Bench,
                     Some("generate") => Command::Generate,
-                    _ => return Err(format!("{}: expected demo, generate, plan or bench", value.display())),
+                    Some("measure-anchors") => Command::MeasureAnchors,
+                    _ => {
+                        return Err(format!(
+                            "{}: expected demo, generate, plan, bench or measure-anchors",
+                            value.display()
+                        ));
+                    }
                 });
                 continue;
             }
@@ -191,15 +226,24 @@ pub(crate) fn read(args: impl Iterator<Item = OsString>) -> Result<Option<Args>,
             "json" => read.json = Some(value.into()),
             "prefill" => read.prefill = parse(&flag, value, count)?,
             "decode" => read.decode = parse(&flag, value, count)?,
+            "vram-budget" => read.settings.vram_budget = Some(size(&flag, value)?),
+            "max-slots" => read.settings.max_slots = Some(parse(&flag, value, count)?),
+            "queue" => read.settings.queue = parse(&flag, value, count)?,
+            "pressure-config" => read.settings.pressure = file(&flag, value, read_pressure_config)?,
+            "cost-anchors" => read.settings.costs = Some(file(&flag, value, read_costs)?),
+            "cut-to" => read.cut_to = Some(parse(&flag, value, count)?),
             _ => return Err(format!("--{flag}: not understood, see --help")),
         }
     }
-    read.command = command.ok_or("no command: demo, generate, plan or bench, see --help")?;
+    read.command = command.ok_or("no command: demo, generate, plan, bench or measure-anchors, see --help")?;
     if read.model.as_os_str().is_empty() {
         return Err("--model-file is missing: the path of a GGUF file".into());
     }
     if read.max_tokens == 0 {
         return Err("--max-tokens 0: ask for at least one token".into());
+    }
+    if read.cut_to == Some(0) {
+        return Err("--cut-to 0: keep at least one token of a prompt".into());
     }
     if read.prefill == 0 || read.decode == 0 {
         return Err("--prefill and --decode: at least one token each".into());
@@ -233,6 +277,13 @@ mod tests {
             (&["demo", "--model-file", "m", "--max-tokens", "-1"], "--max-tokens"),
             (&["demo", "--model-file", "m", "--max-tokns", "1"], "did you mean --max-tokens"),
             (&["demo", "--model-file", "m", "--lock", "wings"], "--lock wings"),
+            (&["demo", "--model-file", "m", "--vram-budget", "big"], "--vram-budget big"),
+            (&["demo", "--model-file", "m", "--max-slots", "-1"], "--max-slots"),
+            (
+                &["demo", "--model-file", "m", "--pressure-config", "/nowhere"],
+                "--pressure-config /nowhere: cannot read",
+            ),
+            (&["demo", "--model-file", "m", "--cost-anchors", "/nowhere"], "--cost-anchors /nowhere: cannot read"),
             (&["demo"], "--model-file"),
             (&["dance"], "dance"),
             (&[], "no command"),

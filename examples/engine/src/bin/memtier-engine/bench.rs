@@ -1,10 +1,11 @@
 //! Tokens per second, as JSON for `cargo xtask bench`.
 
-use memtier_engine::{EngineError, Sampling};
+use memtier_engine::Sampling;
 
 use crate::{
     args::Args,
-    demo::{Tally, drive, open, warm_up},
+    demo::{open, warm_up},
+    drive::{Nobody, Tally, drive},
 };
 
 /// One prompt of `--prefill` tokens and `--decode` tokens after it.
@@ -16,7 +17,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Box<dyn std::error::Error>> {
     let prompt: Vec<u32> = (0..args.prefill as u32).map(|index| 300 + index * 7 % 900).collect();
     let mut tally = Tally::default();
     let row = llm.admit(&prompt, args.decode + 1, Sampling::GREEDY)?;
-    drive(llm, &mut tally, |_, _| Ok::<_, EngineError>(()), |_| ())?;
+    drive(llm, &mut tally, &mut Nobody)?;
     llm.end(row)?;
     let figures = serde_json::json!({
         "prefill_tok_s": Tally::speed(tally.prefill),

@@ -6,14 +6,23 @@ use std::{
 };
 
 use memtier::MemoryReport;
-use memtier_engine::{EngineError, Llm, ModelFile, Progress, Sampling, tokenizer::Tokenizer};
+use memtier_engine::{
+    EngineError, Llm, ModelFile, Outcome, Progress, RequestId, Row, Sampling, Token,
+    policy::process_watcher,
+    tokenizer::{Decoder, Tokenizer},
+};
 
-use crate::{alloc, args::Args, bar::Bar, prompt};
+use crate::{
+    args::Args,
+    bar::Bar,
+    drive::{Listener, Nobody, Tally, drive},
+    prompt,
+};
 
 /// What is asked when nobody asks anything.
 const PROMPT: &str = "Write one short paragraph about why the sea is salty.";
 /// Prompts longer than this get a progress bar.
-const LONG: usize = 1024;
+const LONG: u64 = 1024;
 
 /// A served model with its tokenizer, and how long the load took.
 pub(crate) struct Served {
@@ -30,119 +39,119 @@ pub(crate) fn open(args: &Args) -> Result<Served, EngineError> {
     let tokenizer = Tokenizer::from_metadata(file.gguf().metadata())?;
     let start = Instant::now();
     let mut bar = Bar::new("loading");
-    let llm = Llm::open(&file, &args.settings, &mut |Progress { done, total }| bar.show(done, total))?;
+    let watcher = process_watcher(&args.settings.pressure)?;
+    let progress = &mut |Progress { done, total }| bar.show(done, total);
+    let llm = Llm::open_watched(&file, &args.settings, Some(&watcher), progress)?;
     bar.done();
     Ok(Served { llm, tokenizer, load: start.elapsed() })
-}
-
-/// Passes and heap allocations of a stretch of serving.
-#[derive(Default)]
-pub(crate) struct Tally {
-    pub(crate) prefill: (u64, Duration),
-    pub(crate) decode: (u64, Duration),
-    pub(crate) heap: u64,
-}
-
-impl Tally {
-    pub(crate) fn speed((tokens, time): (u64, Duration)) -> f64 {
-        if tokens == 0 { 0.0 } else { tokens as f64 / time.as_secs_f64() }
-    }
-}
-
-/// Runs passes until nothing is pending. The heap is counted over whole passes, from their first instruction to their last.
-pub(crate) fn drive(
-    llm: &mut Llm,
-    tally: &mut Tally,
-    mut on_token: impl FnMut(&mut Llm, &[memtier_engine::Token]) -> Result<(), EngineError>,
-    mut on_pass: impl FnMut(usize),
-) -> Result<(), EngineError> {
-    let mut fresh = Vec::with_capacity(llm.settings().max_batch);
-    loop {
-        fresh.clear();
-        let (heap, start) = (alloc::count(), Instant::now());
-        let tokens = llm.step(|token| fresh.push(token))?;
-        let (time, heap) = (start.elapsed(), alloc::count() - heap);
-        if tokens == 0 {
-            return Ok(());
-        }
-        tally.heap += heap;
-        // A pass with more tokens than answers has prompt in it.
-        let part = if tokens > fresh.len() { &mut tally.prefill } else { &mut tally.decode };
-        part.0 += tokens as u64;
-        part.1 += time;
-        on_pass(tokens);
-        on_token(llm, &fresh)?;
-    }
 }
 
 /// Touches everything once, so that what follows is steady.
 pub(crate) fn warm_up(served: &mut Served) -> Result<(), EngineError> {
     let Served { llm, tokenizer, .. } = served;
     let row = llm.admit(&tokenizer.encode_prompt("warm up"), 2, Sampling::GREEDY)?;
-    drive(llm, &mut Tally::default(), |_, _| Ok(()), |_| ())?;
+    drive(llm, &mut Tally::default(), &mut Nobody)?;
     llm.end(row)
 }
 
-/// Answers all prompts at once. Prints the first answer as it comes, the others after.
+/// One prompt and what became of it.
+struct Reply<'t> {
+    id: RequestId,
+    row: Option<Row>,
+    decoder: Decoder<'t>,
+    text: String,
+    ended: bool,
+    failed: Option<EngineError>,
+}
+
+/// Everybody who asked something. Prints the first answer as it comes.
+struct Audience<'t> {
+    tokenizer: &'t Tokenizer,
+    replies: Vec<Reply<'t>>,
+    bar: Option<Bar>,
+    prefill: (u64, u64),
+}
+
+impl Listener for Audience<'_> {
+    fn started(&mut self, request: RequestId, outcome: Outcome) {
+        let Some(reply) = self.replies.iter_mut().find(|reply| reply.id == request) else { return };
+        match outcome {
+            Outcome::Started(row) => reply.row = Some(row),
+            Outcome::Refused(refusal) => reply.failed = Some(refusal.into()),
+            Outcome::Failed(error) => reply.failed = Some(error),
+        }
+    }
+
+    fn tokens(&mut self, llm: &mut Llm, fresh: &[Token]) -> Result<(), EngineError> {
+        for token in fresh {
+            let at = self.replies.iter().position(|reply| reply.row == Some(token.row) && !reply.ended);
+            let Some(index) = at else { continue };
+            let reply = &mut self.replies[index];
+            let end = self.tokenizer.is_end_of_generation(token.token);
+            let piece = if end { reply.decoder.finish() } else { reply.decoder.push(token.token) };
+            reply.text.push_str(&piece);
+            if index == 0 {
+                print!("{piece}");
+                let _ = stdout().flush();
+            }
+            if end || token.last {
+                reply.text.push_str(&reply.decoder.finish());
+                reply.ended = true;
+                llm.stop(token.row)?;
+                // Its blocks stay for the report, unless somebody waits for its slot.
+                if llm.waiting() > 0 {
+                    llm.end(token.row)?;
+                    reply.row = None;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn pass(&mut self, tokens: usize) {
+        let (done, total) = &mut self.prefill;
+        *done += tokens as u64;
+        if let Some(bar) = &mut self.bar {
+            bar.show((*done).min(*total), *total);
+            if *done >= *total {
+                bar.done();
+            }
+        }
+    }
+}
+
+/// Answers all prompts, as many at once as there are slots.
 fn answer(
     args: &Args,
     served: &mut Served,
     prompts: &[String],
     tally: &mut Tally,
-) -> Result<(Vec<String>, MemoryReport), EngineError> {
+) -> Result<(Vec<Result<String, EngineError>>, MemoryReport), EngineError> {
     let Served { llm, tokenizer, .. } = served;
-    let mut rows = Vec::new();
-    let mut total = 0;
+    let tokenizer = &*tokenizer;
+    let mut audience = Audience { tokenizer, replies: Vec::new(), bar: None, prefill: (0, 0) };
     for prompt in prompts {
         let tokens = prompt::tokens(tokenizer, prompt, args.raw)?;
-        total += tokens.len();
-        let row = llm.admit(&tokens, args.max_tokens, args.sampling)?;
-        rows.push((row, tokenizer.decoder(), String::new(), false));
+        audience.prefill.1 += tokens.len() as u64;
+        let decoder = tokenizer.decoder();
+        let mut reply =
+            Reply { id: RequestId::MAX, row: None, decoder, text: String::new(), ended: false, failed: None };
+        match llm.submit(tokens, args.max_tokens, args.sampling, args.cut_to) {
+            Ok(id) => reply.id = id,
+            // One that was refused keeps nobody else from an answer.
+            Err(error @ EngineError::Refused(_)) => reply.failed = Some(error),
+            Err(error) => return Err(error),
+        }
+        audience.replies.push(reply);
     }
-    let mut bar = (total > LONG).then(|| Bar::new("prompt"));
-    let mut done = 0;
-    let first = rows.first().map(|(row, ..)| *row);
-    drive(
-        llm,
-        tally,
-        |llm, fresh| {
-            for token in fresh {
-                let Some((row, decoder, text, ended)) = rows.iter_mut().find(|(row, ..)| *row == token.row) else {
-                    continue;
-                };
-                if *ended {
-                    continue;
-                }
-                let end = tokenizer.is_end_of_generation(token.token);
-                let piece = if end { decoder.finish() } else { decoder.push(token.token) };
-                text.push_str(&piece);
-                if Some(*row) == first {
-                    print!("{piece}");
-                    let _ = stdout().flush();
-                }
-                if end || token.last {
-                    text.push_str(&decoder.finish());
-                    *ended = true;
-                    llm.stop(*row)?;
-                }
-            }
-            Ok(())
-        },
-        |tokens| {
-            done += tokens as u64;
-            if let Some(bar) = &mut bar {
-                bar.show(done.min(total as u64), total as u64);
-                if done >= total as u64 {
-                    bar.done();
-                }
-            }
-        },
-    )?;
+    audience.bar = (audience.prefill.1 > LONG).then(|| Bar::new("prompt"));
+    drive(llm, tally, &mut audience)?;
     println!();
     // While the requests still hold their blocks.
     let report = llm.memory_report();
-    rows.iter().try_for_each(|(row, ..)| llm.end(*row))?;
-    Ok((rows.into_iter().map(|(_, _, text, _)| text).collect(), report))
+    let replies = audience.replies;
+    replies.iter().filter_map(|reply| reply.row).try_for_each(|row| llm.end(row))?;
+    Ok((replies.into_iter().map(|reply| reply.failed.map_or(Ok(reply.text), Err)).collect(), report))
 }
 
 fn prompts(args: &Args) -> Vec<String> {
@@ -153,8 +162,12 @@ fn prompts(args: &Args) -> Vec<String> {
 pub(crate) fn generate(args: &Args) -> Result<(), Box<dyn std::error::Error>> {
     let mut served = open(args)?;
     let (answers, _) = answer(args, &mut served, &prompts(args), &mut Tally::default())?;
-    answers.iter().skip(1).for_each(|answer| println!("---\n{answer}"));
-    Ok(())
+    answers.iter().skip(1).for_each(|answer| println!("---\n{}", answer.as_deref().unwrap_or_default()));
+    let decisions = served.llm.decisions();
+    if !decisions.is_empty() {
+        eprintln!("Memory policy\n{decisions}");
+    }
+    first_error(answers)
 }
 
 /// Answer, plan, memory report, and how much was allocated while serving.
@@ -169,12 +182,15 @@ pub(crate) fn run(args: &Args) -> Result<(), Box<dyn std::error::Error>> {
     println!("> {}\n", prompts[0]);
     let (answers, report) = answer(args, &mut served, &prompts, &mut tally)?;
     for (prompt, answer) in prompts.iter().zip(&answers).skip(1) {
-        println!("\n> {prompt}\n\n{answer}");
+        println!("\n> {prompt}\n\n{}", answer.as_deref().unwrap_or_default());
     }
     let (device, pinned) = (report.unplanned_acquisitions(), report.device.pinned_acquisitions);
     let commits = report.device.planned_commits - before.planned_commits;
     let (prefill, decode) = (Tally::speed(tally.prefill), Tally::speed(tally.decode));
     println!("\nMemory\n{report}\n");
+    if !served.llm.decisions().is_empty() {
+        println!("Memory policy\n{}\n", served.llm.decisions());
+    }
     println!("load {:.2} s, {} threads", served.load.as_secs_f64(), served.llm.settings().threads);
     println!(
         "prefill {} tokens at {prefill:.1} tok/s, decode {} tokens at {decode:.1} tok/s",
@@ -188,7 +204,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Box<dyn std::error::Error>> {
         let figures = serde_json::json!({
             "model": args.model.display().to_string(),
             "threads": served.llm.settings().threads,
-            "answers": answers,
+            "answers": answers.iter().map(|answer| answer.as_deref().unwrap_or_default()).collect::<Vec<_>>(),
             "load_s": served.load.as_secs_f64(),
             "prefill_tokens": tally.prefill.0,
             "prefill_tok_s": prefill,
@@ -198,9 +214,18 @@ pub(crate) fn run(args: &Args) -> Result<(), Box<dyn std::error::Error>> {
             "live_bytes": report.device.live.count(),
             "allocations_while_serving": { "device": device, "pinned": pinned, "host_heap": tally.heap },
             "planned_commits_while_serving": commits,
+            "decisions": served.llm.decisions().list().iter().map(ToString::to_string).collect::<Vec<_>>(),
         });
         std::fs::write(path, format!("{figures:#}\n"))
             .map_err(|error| format!("--json {}: cannot write: {error}", path.display()))?;
     }
-    Ok(())
+    first_error(answers)
+}
+
+/// Somebody got no answer: the command fails, after everything was printed.
+fn first_error(answers: Vec<Result<String, EngineError>>) -> Result<(), Box<dyn std::error::Error>> {
+    match answers.into_iter().find_map(Result::err) {
+        Some(error) => Err(error.into()),
+        None => Ok(()),
+    }
 }

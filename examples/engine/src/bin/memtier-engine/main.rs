@@ -5,6 +5,8 @@ mod args;
 mod bar;
 mod bench;
 mod demo;
+mod drive;
+mod measure;
 mod prompt;
 
 use std::process::ExitCode;
@@ -49,6 +51,7 @@ fn run(args: &args::Args) -> Result<(), Box<dyn std::error::Error>> {
         args::Command::Demo => demo::run(args),
         args::Command::Generate => demo::generate(args),
         args::Command::Bench => bench::run(args),
+        args::Command::MeasureAnchors => measure::run(args),
     }
 }
 
