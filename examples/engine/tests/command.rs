@@ -3,11 +3,11 @@
 mod common;
 
 use std::{
-    path::{Path, PathBuf},
+    path::Path,
     process::{Command, Output},
 };
 
-use common::SMOLLM2;
+use common::{SMOLLM2, Temporary};
 use memtier_model::write::{GgufWriter, TinyModel};
 
 fn run(args: &[&str]) -> Output {
@@ -24,27 +24,6 @@ fn refused(args: &[&str]) -> String {
     text
 }
 
-/// A file that goes when the test ends.
-struct Temporary(PathBuf);
-
-impl Temporary {
-    fn new(name: &str, bytes: &[u8]) -> Self {
-        let path = std::env::temp_dir().join(format!("memtier-{}-{name}", std::process::id()));
-        std::fs::write(&path, bytes).unwrap();
-        Temporary(path)
-    }
-
-    fn path(&self) -> &str {
-        self.0.to_str().unwrap()
-    }
-}
-
-impl Drop for Temporary {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_file(&self.0);
-    }
-}
-
 fn tiny() -> Vec<u8> {
     TinyModel::llama(5).to_gguf().unwrap().to_bytes()
 }
@@ -55,18 +34,77 @@ fn a_tiny_model_answers_and_allocates_nothing_while_serving() {
         let file = Temporary::new(&format!("{name}.gguf"), &model.to_gguf().unwrap().to_bytes());
         let json = Temporary::new(&format!("{name}.json"), b"");
         let prompt = "ab ".repeat(30);
-        let size = ["--max-seq-len", "192", "--prefill-chunk", "16", "--threads", "2"];
-        let mut args = vec!["demo", "--model-file", file.path(), "--raw", "--prompt", &prompt, "--json", json.path()];
-        args.extend(["--prompt", "c", "--max-tokens", "40"]);
+        // The machine is looked at as often as can be set, so that the watcher reads while tokens are made.
+        let pressure = Temporary::new(&format!("{name}.pressure"), b"poll = 10 ms\n");
+        let size = ["--max-seq-len", "1024", "--prefill-chunk", "16", "--threads", "2"];
+        let mut args = vec!["demo", "--model-file", file.text(), "--raw", "--prompt", &prompt, "--json", json.text()];
+        args.extend(["--prompt", "c", "--max-tokens", "400", "--pressure-config", pressure.text()]);
         args.extend(size);
         let Output { status, stdout, stderr } = run(&args);
         assert!(status.success(), "{}", String::from_utf8_lossy(&stderr));
         let text = String::from_utf8(stdout).unwrap();
         assert!(text.ends_with("allocations while serving: device 0, pinned 0, host heap 0\n"), "{text}");
-        let figures: serde_json::Value = serde_json::from_slice(&std::fs::read(&json.0).unwrap()).unwrap();
+        let figures: serde_json::Value = serde_json::from_slice(&std::fs::read(json.path()).unwrap()).unwrap();
         assert_eq!(figures["answers"].as_array().map(Vec::len), Some(2));
-        assert!(figures["decode_tokens"].as_u64() >= Some(39));
+        assert!(figures["decode_tokens"].as_u64() >= Some(399));
     }
+}
+
+#[test]
+fn what_the_memory_policy_decided_has_a_line_each_and_nothing_else_does() {
+    let file = Temporary::new("decided.gguf", &tiny());
+    let args =
+        ["--raw", "--prompt", "a", "--prompt", "b", "--prompt", "c", "--max-tokens", "3", "--max-seq-len", "256"];
+    let limited = ["--max-slots", "1", "--vram-budget", "64MiB"];
+    let of = |command, more: &[&str]| run(&[&[command, "--model-file", file.text()], &args[..], more].concat());
+    let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap();
+    let demo = text(of("demo", &[]).stdout);
+    // Whatever the machine is going through, nothing was decided for want of slots or budget.
+    assert!(!demo.contains("waits") && !demo.contains("by --vram-budget"), "{demo}");
+    let refused = text(of("demo", &["--vram-budget", "0"]).stderr);
+    assert!(refused.contains("Cannot fit this configuration in the 0 MiB budget"), "{refused}");
+    let demo = text(of("demo", &limited).stdout);
+    for line in ["Memory policy", "budget: 64 MiB, by --vram-budget", "request 1: waits, all 1 slots are taken"] {
+        assert!(demo.contains(line), "{line}: {demo}");
+    }
+    let (all, one) = (of("generate", &[]), of("generate", &limited));
+    assert_eq!(text(all.stdout), text(one.stdout), "the answers do not change");
+    assert!(text(one.stderr).contains("request 2: waits, all 1 slots are taken"));
+}
+
+#[test]
+fn files_of_the_memory_policy_that_are_wrong_are_one_line() {
+    let file = Temporary::new("wrong.gguf", &tiny());
+    let bad = Temporary::new("bad.pressure", b"host.resreve = 2 GiB\npoll = 1 ms\nkv.at\n");
+    let kv = Temporary::new("kv.pressure", b"kv.to = q5_0\n");
+    let costs = Temporary::new("bad.costs", b"512 64MiB\n512 65MiB\n");
+    for (flag, path, says) in [
+        ("--pressure-config", bad.text(), "did you mean `host.reserve`?"),
+        ("--pressure-config", bad.text(), "line 3: `kv.at` is no setting"),
+        ("--pressure-config", kv.text(), "kv.to is q5_0"),
+        ("--cost-anchors", costs.text(), "lengths have to ascend"),
+    ] {
+        let line = refused(&["demo", "--model-file", file.text(), flag, path]);
+        assert!(line.contains(says), "{says}: {line}");
+    }
+}
+
+#[test]
+fn anchors_are_measured_and_can_be_read_back() {
+    let file = Temporary::new("anchors.gguf", &tiny());
+    let Output { status, stdout, stderr } =
+        run(&["measure-anchors", "--model-file", file.text(), "--max-seq-len", "512", "--threads", "1"]);
+    let error = String::from_utf8_lossy(&stderr);
+    if error.contains("measured on Linux") {
+        return println!("skipped: {error}");
+    }
+    assert!(status.success(), "{error}");
+    let text = String::from_utf8(stdout).unwrap();
+    assert_eq!(text.lines().filter(|line| !line.starts_with('#')).count(), 3, "{text}");
+    let costs = Temporary::new("measured.costs", text.as_bytes());
+    let read =
+        run(&["generate", "--model-file", file.text(), "--raw", "--prompt", "a", "--cost-anchors", costs.text()]);
+    assert!(read.status.success(), "{}", String::from_utf8_lossy(&read.stderr));
 }
 
 #[test]
@@ -80,11 +118,11 @@ fn broken_files_are_one_line() {
     unknown.string("general.architecture", "perceptron");
     let unknown = Temporary::new("unknown.gguf", &unknown.to_bytes());
     for (path, says) in [
-        (cut.path(), "the download is incomplete"),
-        (header.path(), "header.gguf"),
-        (empty.path(), "empty.gguf"),
-        (magic.path(), "magic"),
-        (unknown.path(), "perceptron"),
+        (cut.text(), "the download is incomplete"),
+        (header.text(), "header.gguf"),
+        (empty.text(), "empty.gguf"),
+        (magic.text(), "magic"),
+        (unknown.text(), "perceptron"),
         ("/nowhere/at/all.gguf", "/nowhere/at/all.gguf"),
     ] {
         for command in ["demo", "plan", "generate"] {
@@ -109,21 +147,27 @@ fn absurd_flags_are_one_line() {
         ("--temperature", &["-1", "NaN", "hot"]),
         ("--top-p", &["0", "1.5"]),
         ("--lock", &["everything"]),
+        ("--vram-budget", &["much", "-1MiB"]),
+        ("--max-slots", &["0", "5", "x", &most]),
+        ("--queue", &["0", &most]),
+        ("--cut-to", &["0", "x"]),
+        ("--pressure-config", &["/nowhere/at/all"]),
+        ("--cost-anchors", &["/nowhere/at/all"]),
         ("--prompt", &[""]),
     ] {
         for value in values {
-            let line = refused(&["demo", "--model-file", file.path(), &format!("{flag}={value}")]);
+            let line = refused(&["demo", "--model-file", file.text(), &format!("{flag}={value}")]);
             assert!(line.len() > 20, "{flag} {value}: {line}");
         }
     }
-    assert!(refused(&["demo", "--model-file", file.path(), "--max-tokns", "3"]).contains("--max-tokens"));
+    assert!(refused(&["demo", "--model-file", file.text(), "--max-tokns", "3"]).contains("--max-tokens"));
 }
 
 #[test]
 fn a_prompt_longer_than_the_context_is_refused_with_both_lengths() {
     let file = Temporary::new("long.gguf", &tiny());
     let prompt = "a".repeat(500);
-    let line = refused(&["demo", "--model-file", file.path(), "--raw", "--prompt", &prompt, "--max-seq-len", "64"]);
+    let line = refused(&["demo", "--model-file", file.text(), "--raw", "--prompt", &prompt, "--max-seq-len", "64"]);
     assert!(line.contains("64") && line.contains("--max-seq-len"), "{line}");
 }
 

@@ -80,7 +80,7 @@ pub enum Decision {
 impl fmt::Display for Decision {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Decision::Budget { device } => write!(f, "budget: {device}, by --vram-budget"),
+            Decision::Budget { device } => write!(f, "budget: {} MiB, by --vram-budget", device.in_mib()),
             Decision::Fault(fault) => write!(f, "watcher: {fault}"),
             Decision::Limits(limits) => write!(f, "limits: {limits}"),
             Decision::Chunk { configured, now } => write!(f, "prefill chunk: {configured} -> {now} tokens"),
@@ -115,7 +115,13 @@ impl Decisions {
         if self.list.last() == Some(&decision) {
             return;
         }
-        if self.list.len() < MOST { self.list.push(decision) } else { self.omitted += 1 }
+        if self.list.len() == MOST {
+            // Who waited for a slot matters least; then what is longest ago.
+            let least = self.list.iter().position(|old| matches!(old, Decision::Waits { .. }));
+            self.list.remove(least.unwrap_or(0));
+            self.omitted += 1;
+        }
+        self.list.push(decision);
     }
 
     /// Those that are kept.
@@ -123,7 +129,7 @@ impl Decisions {
         &self.list
     }
 
-    /// How many were taken after the list was full.
+    /// How many made room for later ones.
     pub fn omitted(&self) -> u64 {
         self.omitted
     }
@@ -140,7 +146,7 @@ impl fmt::Display for Decisions {
             let end = if index == 0 { "" } else { "\n" };
             write!(f, "{end}  {decision}")
         })?;
-        if self.omitted > 0 { write!(f, "\n  and {} more", self.omitted) } else { Ok(()) }
+        if self.omitted > 0 { write!(f, "\n  and {} earlier ones", self.omitted) } else { Ok(()) }
     }
 }
 
@@ -152,13 +158,20 @@ mod tests {
     fn the_list_is_bounded_and_says_what_it_left_out() {
         let mut decisions = Decisions::new();
         let room = decisions.list.capacity();
+        decisions.push(Decision::Budget { device: Bytes::mib(1) });
         for request in 0..1000 {
             decisions.push(Decision::Waits { request, slots: 2 });
             decisions.push(Decision::Waits { request, slots: 2 });
         }
         assert_eq!((decisions.list().len(), decisions.omitted() > 700, decisions.list.capacity()), (MOST, true, room));
         let text = decisions.to_string();
-        assert!(text.starts_with("  request 0: waits, all 2 slots are taken\n  request 1:"), "{text}");
-        assert!(text.ends_with("more") && Decisions::new().to_string().is_empty());
+        assert!(
+            text.starts_with("  budget: 1 MiB, by --vram-budget\n  request 745: waits, all 2 slots are taken\n"),
+            "{text}"
+        );
+        assert!(
+            text.ends_with("  request 999: waits, all 2 slots are taken\n  and 745 earlier ones")
+                && Decisions::new().to_string().is_empty()
+        );
     }
 }

@@ -53,8 +53,10 @@ impl Governor {
             cached: None,
             decisions: Decisions::new(),
         };
-        for fault in watcher.map(|watcher| watcher.faults()).unwrap_or_default() {
-            governor.decisions.push(Decision::Fault(fault));
+        // Whoever sets thresholds must hear which of them nothing is measured against.
+        if settings.pressure != admission::Settings::default() {
+            let faults = watcher.map(|watcher| watcher.faults()).unwrap_or_default();
+            faults.into_iter().for_each(|fault| governor.decisions.push(Decision::Fault(fault)));
         }
         governor.look();
         Ok(governor)

@@ -10,7 +10,9 @@ use std::sync::Arc;
 
 use memtier::{
     Bytes, Device, Engine, HostBackend, Loading, MemoryReport, Planning, Serving, Stream, Tokens,
-    admission::AdmissionQueue, plan::MemoryPlan, pressure::Watcher,
+    admission::AdmissionQueue,
+    plan::MemoryPlan,
+    pressure::{Degradation, Watcher},
 };
 use memtier_model::ModelDescription;
 
@@ -146,6 +148,16 @@ impl Llm {
     /// What the memory policy decided so far.
     pub fn decisions(&self) -> &Decisions {
         &self.governor.decisions
+    }
+
+    /// The limits that hold until the next step looks again.
+    pub fn limits(&self) -> &Degradation {
+        self.governor.latch().current()
+    }
+
+    /// Requests that run.
+    pub fn running(&self) -> usize {
+        self.sequences.iter().flatten().count()
     }
 
     /// Connects a cache whose blocks go when the ladder says so, and when a request finds the pool full.

@@ -2,8 +2,12 @@
 #![allow(unreachable_pub, reason = "a module of tests has no outside")]
 #![allow(dead_code, reason = "each test uses a part of this")]
 
-use std::path::PathBuf;
+use std::{
+    path::{Path, PathBuf},
+    sync::atomic::{AtomicU64, Ordering},
+};
 
+use memtier_model::write::TinyModel;
 use serde::de::DeserializeOwned;
 
 /// A real model that tests run on when it is in the cache folder.
@@ -46,4 +50,84 @@ impl RealModel {
 pub fn fixture_text(file: &str) -> String {
     let path = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests").join("fixtures").join(file);
     std::fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
+}
+
+/// A file that goes when the test ends.
+pub struct Temporary(PathBuf);
+
+impl Temporary {
+    /// A file of these bytes.
+    pub fn new(name: &str, bytes: &[u8]) -> Self {
+        let path = std::env::temp_dir().join(format!("memtier-{}-{name}", std::process::id()));
+        std::fs::write(&path, bytes).unwrap();
+        Temporary(path)
+    }
+
+    /// Where it is.
+    pub fn path(&self) -> &Path {
+        &self.0
+    }
+
+    /// The same for a command line.
+    pub fn text(&self) -> &str {
+        self.0.to_str().unwrap()
+    }
+}
+
+impl Drop for Temporary {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_file(&self.0);
+    }
+}
+
+/// A tiny model's file.
+pub fn tiny_file(name: &str, model: TinyModel) -> Temporary {
+    Temporary::new(&format!("{name}.gguf"), &model.to_gguf().unwrap().to_bytes())
+}
+
+/// A tree of files like the kernel's, on which nothing is short; removed when dropped.
+pub struct Tree(PathBuf);
+
+impl Tree {
+    /// 24 of 32 GiB are available, nobody stalls, no group has a limit.
+    pub fn new() -> Self {
+        static NEXT: AtomicU64 = AtomicU64::new(0);
+        let name = format!("memtier-tree-{}-{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
+        let tree = Tree(std::env::temp_dir().join(name));
+        tree.meminfo(32 << 20, 24 << 20);
+        tree.write("proc/pressure/memory", b"some avg10=0.00 avg60=0.00\nfull avg10=0.00 avg60=0.00\n");
+        tree.write("proc/self/cgroup", b"0::/serve\n");
+        tree.write("sys/fs/cgroup/cgroup.controllers", b"memory\n");
+        tree.write("sys/fs/cgroup/serve/memory.current", b"1073741824\n");
+        tree.write("sys/fs/cgroup/serve/memory.high", b"max\n");
+        tree.write("sys/fs/cgroup/serve/memory.max", b"max\n");
+        tree
+    }
+
+    /// Where it is.
+    pub fn root(&self) -> &Path {
+        &self.0
+    }
+
+    /// Replaces a file.
+    pub fn write(&self, path: &str, content: &[u8]) {
+        let path = self.0.join(path);
+        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+        // As the kernel does it: a reader sees the old file or the new one.
+        let new = path.with_extension("new");
+        std::fs::write(&new, content).unwrap();
+        std::fs::rename(new, path).unwrap();
+    }
+
+    /// What the host has.
+    pub fn meminfo(&self, total_kib: u64, available_kib: u64) {
+        let content = format!("MemTotal: {total_kib} kB\nMemFree: 1 kB\nMemAvailable: {available_kib} kB\n");
+        self.write("proc/meminfo", content.as_bytes());
+    }
+}
+
+impl Drop for Tree {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
 }
