@@ -77,6 +77,13 @@ pub enum Decision {
     },
 }
 
+impl Decision {
+    fn is_of_one_request(&self) -> bool {
+        use Decision::{Capped, Held, Refused, Waits};
+        matches!(self, Waits { .. } | Held { .. } | Capped { .. } | Refused { .. })
+    }
+}
+
 impl fmt::Display for Decision {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -116,8 +123,8 @@ impl Decisions {
             return;
         }
         if self.list.len() == MOST {
-            // Who waited for a slot matters least; then what is longest ago.
-            let least = self.list.iter().position(|old| matches!(old, Decision::Waits { .. }));
+            // One request more or less matters least; then what is longest ago.
+            let least = self.list.iter().position(Decision::is_of_one_request);
             self.list.remove(least.unwrap_or(0));
             self.omitted += 1;
         }
