@@ -66,9 +66,11 @@ pub use part::{Declare, Gone, Part, Survives};
 pub use place::{Captured, Eager, Fits, OutsideCapture, Place, SameMode, Uploading};
 pub use plan::{Limits, MemoryPlan, PlanFailure, PlanInput, plan_memory};
 pub use pool::{
-    AcquireBlocksError, AdvanceError, BlockError, BlockId, BlockPool, BlockRef, GlobalKv, GrowError, InFlight,
-    PageTable, PageTableView, PlannedCommit, PoolHandle, PoolKind, PoolSpec, PoolView, Prefix, RowError, Shareable,
-    Slab, SlabMut, SlabSlice, SlabSliceMut, SwaKv, TableShape, TableSlice, TableSpec, Ticket, Written, table,
+    AcquireBlocksError, AdvanceError, BlockError, BlockId, BlockPool, BlockRef, CacheEvent, Content, Digest, Extra,
+    GlobalKv, GrowError, InFlight, OwnError, PageTable, PageTableView, Pin, PinError, PinOwner, PlannedCommit,
+    PoolHandle, PoolKind, PoolSpec, PoolView, Prefix, PrefixCache, PrefixCacheError, PrefixCacheSpec, PrefixCacheStats,
+    PrefixLease, Root, RootKey, RowError, Shareable, Slab, SlabMut, SlabSlice, SlabSliceMut, SwaKv, TableShape,
+    TableSlice, TableSpec, Ticket, Written, table,
 };
 pub use record::{
     Fence, Graph, HostArg, HostArgs, LaunchError, NativeQueue, PackedTensor, RecordError, Recorder, ReplayError,

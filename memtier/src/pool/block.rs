@@ -42,6 +42,16 @@ impl<K: PoolKind> BlockRef<K> {
 }
 
 impl<K> BlockRef<K> {
+    /// Whether it is a block of the pool with these books.
+    pub(super) fn is_of(&self, core: &Core) -> bool {
+        std::ptr::eq(self.core.as_ptr(), core)
+    }
+
+    /// Its id; the referent is the caller's.
+    pub(super) fn into_id(self) -> u32 {
+        std::mem::ManuallyDrop::new(self).id
+    }
+
     #[inline]
     fn core(&self) -> &Core {
         // SAFETY: the books are not freed while a block has a referent, and this is one.

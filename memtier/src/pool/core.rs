@@ -9,12 +9,12 @@ use std::{
     ops::Deref,
     ptr::NonNull,
     sync::{
-        Arc,
-        atomic::{AtomicU32, AtomicU64, Ordering},
+        Arc, Weak,
+        atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering},
     },
 };
 
-use super::{AcquireBlocksError, lock::SpinLock};
+use super::{AcquireBlocksError, lock::SpinLock, prefix_cache::Tree};
 use crate::{
     record::Lane,
     units::{Blocks, Tokens},
@@ -24,6 +24,8 @@ use crate::{
 const FREE: u32 = u32::MAX;
 /// A page table's entry for "no block".
 pub(crate) const HOLE: u32 = u32::MAX;
+/// Blocks that share one note of change: collecting looks at the groups where something happened, not at all blocks.
+const GROUP: usize = 64;
 /// The most blocks a pool can have: ids and counts share 32 bits with the two marks above.
 pub(crate) const MOST: u64 = (u32::MAX / 2) as u64;
 
@@ -39,6 +41,8 @@ pub(crate) struct Core {
     /// The block that was released last, perhaps: still in the cache, and found without looking at all of them. A hint only:
     /// its books say whether it can be taken, and a lost hint is found by collecting.
     hint: AtomicU32,
+    /// For every [`GROUP`] blocks, whether one of them may have become free since the last look.
+    changed: Box<[AtomicBool]>,
     state: SpinLock<State>,
 }
 
@@ -102,6 +106,8 @@ pub(crate) struct State {
     epoch: u64,
     /// Between `drain` and `resume`.
     closed: bool,
+    /// What caches this pool's blocks: asked for room when the pool is dry.
+    cache: Weak<Tree>,
     /// Tables of ended requests, to be used again: a request costs no heap allocation after warm-up.
     spare_tables: Vec<Vec<u32>>,
 }
@@ -141,8 +147,15 @@ impl Core {
         let block = |_| Block { refs: AtomicU32::new(FREE), ..Block::default() };
         let mut free = Vec::with_capacity(most as usize);
         free.extend((0..committed.count() as u32).rev());
-        let state =
-            State { free, lanes: Vec::new(), commits, epoch: 0, closed: false, spare_tables: Vec::with_capacity(64) };
+        let state = State {
+            free,
+            lanes: Vec::new(),
+            commits,
+            epoch: 0,
+            closed: false,
+            cache: Weak::new(),
+            spare_tables: Vec::with_capacity(64),
+        };
         let core = Box::new(Core {
             id: crate::next_id(),
             name,
@@ -151,6 +164,7 @@ impl Core {
             blocks: (0..most).map(block).collect(),
             committed: AtomicU32::new(committed.count() as u32),
             hint: AtomicU32::new(HOLE),
+            changed: (0..most.div_ceil(GROUP as u64)).map(|_| AtomicBool::new(false)).collect(),
             state: SpinLock::new(state),
         });
         Arc::new(Owner(NonNull::from(Box::leak(core))))
@@ -183,7 +197,7 @@ impl Core {
         release: impl FnOnce(Blocks) -> Result<(), E>,
     ) -> Result<Blocks, E> {
         let mut state = self.state.lock();
-        self.collect(&mut state);
+        self.collect(&mut state, true);
         let from = self.committed();
         let mut to = from;
         while let Some(next) = to.checked_sub(step.count() as u32).filter(|next| u64::from(*next) >= least.count()) {
@@ -228,7 +242,11 @@ impl Core {
     /// No request gets blocks (`true`), or requests get blocks again. Tells how many are out.
     pub(crate) fn close(&self, closed: bool) -> Blocks {
         let mut state = self.state.lock();
-        self.collect(&mut state);
+        if closed {
+            // What only the cache needs does not keep a model.
+            self.take_back(&mut state, usize::MAX);
+        }
+        self.collect(&mut state, true);
         let live = u64::from(self.committed()) - state.free.len() as u64;
         state.closed = closed && live == 0;
         Blocks::new(live)
@@ -250,21 +268,77 @@ impl Core {
     /// Blocks in the free list, after collecting.
     pub(crate) fn free(&self) -> Blocks {
         let mut state = self.state.lock();
-        self.collect(&mut state);
+        self.collect(&mut state, true);
         Blocks::new(state.free.len() as u64)
     }
 
-    /// Moves to the free list what nobody refers to and nothing in flight can reach.
-    fn collect(&self, state: &mut State) {
+    /// Makes `cache` the pool's cache, unless it has one.
+    pub(crate) fn set_cache(&self, cache: &Arc<Tree>) -> bool {
+        let known = &mut self.state.lock().cache;
+        let is_first = known.strong_count() == 0;
+        if is_first {
+            *known = Arc::downgrade(cache);
+        }
+        is_first
+    }
+
+    /// Blocks that only the pool's cache needs.
+    pub(crate) fn reclaimable(&self) -> Blocks {
+        let cache = self.state.lock().cache.upgrade();
+        Blocks::new(cache.map_or(0, |cache| u64::from(cache.idle())))
+    }
+
+    /// Moves to the free list what nobody refers to and nothing in flight can reach: in the groups where something changed, or
+    /// in all of them. A note may come before what it tells of, so only a look at all blocks finds them all.
+    fn collect(&self, state: &mut State, all: bool) {
         let settled = state.settled();
-        let blocks = &self.blocks[..self.committed() as usize];
+        let committed = self.committed() as usize;
         // Low blocks end up on top.
-        for (id, block) in blocks.iter().enumerate().rev() {
-            if block.is_quiet() && state.is_out_of_reach(block.touched.load(Ordering::Acquire), settled) {
-                block.refs.store(FREE, Ordering::Relaxed);
-                state.free.push(id as u32);
+        for (group, changed) in self.changed[..committed.div_ceil(GROUP)].iter().enumerate().rev() {
+            if !changed.load(Ordering::Relaxed) && !all {
+                continue;
+            }
+            changed.store(false, Ordering::Relaxed);
+            let first = group * GROUP;
+            for (id, block) in self.blocks[first..committed.min(first + GROUP)].iter().enumerate().rev() {
+                if !block.is_quiet() {
+                    continue;
+                }
+                if state.is_out_of_reach(block.touched.load(Ordering::Acquire), settled) {
+                    block.refs.store(FREE, Ordering::Relaxed);
+                    state.free.push((first + id) as u32);
+                } else {
+                    // In flight still: looked at again.
+                    changed.store(true, Ordering::Relaxed);
+                }
             }
         }
+    }
+
+    /// Notes that the block may become free.
+    #[inline]
+    fn note(&self, id: u32) {
+        self.changed[id as usize / GROUP].store(true, Ordering::Relaxed);
+    }
+
+    /// Takes up to `count` blocks from the cache, those unused for longest first, and frees at once what nothing in flight can
+    /// reach. How many went out of the cache.
+    fn take_back(&self, state: &mut State, count: usize) -> usize {
+        let Some(cache) = state.cache.upgrade() else { return 0 };
+        let settled = state.settled();
+        cache.evict(count, |id| {
+            let block = &self.blocks[id as usize];
+            // As in `release`: the referent was the cache's, and is ours now.
+            if block.refs.load(Ordering::Acquire) == 1
+                && block.pins.load(Ordering::Acquire) == 0
+                && state.is_out_of_reach(block.touched.load(Ordering::Acquire), settled)
+            {
+                block.refs.store(FREE, Ordering::Relaxed);
+                state.free.push(id);
+            } else {
+                self.release(id);
+            }
+        })
     }
 
     /// Takes `count` blocks, all or none, for a request of epoch `epoch` (of the present one, without). `take` sees their ids.
@@ -322,7 +396,17 @@ impl Core {
         if state.closed {
             return Err(AcquireBlocksError::Draining { pool: self.name });
         }
-        self.collect(state);
+        self.collect(state, false);
+        while state.free.len() < count {
+            let before = state.free.len();
+            // What went but is in flight, or shared with a fork, is free later: taking more would empty the cache for nothing.
+            if self.take_back(state, count - before) == 0 || state.free.len() == before {
+                break;
+            }
+        }
+        if state.free.len() < count {
+            self.collect(state, true);
+        }
         if state.free.len() < count {
             let (needed, free) = (Blocks::new(count as u64), Blocks::new(state.free.len() as u64));
             return Err(AcquireBlocksError::Full { pool: self.name, needed, free });
@@ -335,6 +419,7 @@ impl Core {
     pub(crate) fn release(&self, id: u32) {
         let refs = &self.blocks[id as usize].refs;
         self.hint.store(id, Ordering::Relaxed);
+        self.note(id);
         // The only referent is the one being dropped: nobody can add another, so no read-modify-write is needed. The last
         // access to these books, on a thread that holds no owner.
         if refs.load(Ordering::Acquire) == 1 {
@@ -375,6 +460,7 @@ impl Core {
     /// A row does not name it any more; launches up to step `step` may have read the old row.
     pub(crate) fn unpin(&self, id: u32, step: u64) {
         self.blocks[id as usize].touched.fetch_max(step, Ordering::AcqRel);
+        self.note(id);
         self.blocks[id as usize].pins.fetch_sub(1, Ordering::AcqRel);
     }
 

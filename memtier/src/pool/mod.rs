@@ -8,6 +8,7 @@ mod core;
 mod kind;
 mod lock;
 mod prefix;
+mod prefix_cache;
 mod slab;
 mod spec;
 mod table;
@@ -20,11 +21,15 @@ mod tests;
 pub use block::BlockRef;
 pub use kind::{GlobalKv, PoolKind, Shareable, SwaKv};
 pub use prefix::{Prefix, Written};
+pub use prefix_cache::{
+    CacheEvent, Content, Digest, Extra, Pin, PinError, PinOwner, PrefixCache, PrefixCacheError, PrefixCacheSpec,
+    PrefixCacheStats, PrefixLease, Root, RootKey,
+};
 pub use slab::{Slab, SlabMut, SlabSlice, SlabSliceMut};
 pub use spec::{BlockPool, GrowError, PlannedCommit, PoolHandle, PoolSpec};
 pub use table::{BlockId, PageTable, PageTableView, RowError, TableShape, TableSlice, TableSpec, table};
 pub use ticket::{AdvanceError, InFlight, Ticket};
-pub use view::{BlockError, PoolView};
+pub use view::{BlockError, OwnError, PoolView};
 
 use std::sync::Arc;
 

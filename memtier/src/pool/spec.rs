@@ -271,15 +271,31 @@ impl<K> Clone for PoolHandle<K> {
     }
 }
 
+impl<K> PoolHandle<K> {
+    pub(super) fn core(&self) -> &SharedCore {
+        &self.core
+    }
+}
+
 impl<K: PoolKind> PoolHandle<K> {
     /// A request without blocks, with room for `most` tokens in its table.
     pub fn open(&self, most: Tokens) -> Ticket<K> {
         Ticket::new(self.core.clone(), most)
     }
 
-    /// Blocks that a request can get now.
+    /// Blocks that are free now.
     pub fn free(&self) -> Blocks {
         self.core.free()
+    }
+
+    /// Blocks that only the pool's [`PrefixCache`](super::PrefixCache) needs: a request that finds too few free gets these.
+    pub fn reclaimable(&self) -> Blocks {
+        self.core.reclaimable()
+    }
+
+    /// Blocks that a request can get now: what is free, and what the cache would give up for it.
+    pub fn available(&self) -> Blocks {
+        Blocks::new(self.core.free().count() + self.core.reclaimable().count())
     }
 
     /// One block, taken by hand.

@@ -234,8 +234,7 @@ impl<K: PoolKind, P: Place> PageTableView<'_, K, P> {
             return Err(RowError::ModelEnded);
         }
         let first_written = (ticket.tokens().count() / core.per_block.count().max(1)) as usize;
-        let shared =
-            (first_written..ids.len()).find(|index| ticket.id(*index).is_some_and(|id| core.referents(id) != 1));
+        let shared = (first_written..ids.len()).find(|index| ticket.is_shared(*index));
         if let Some(block) = shared {
             return Err(RowError::Shared { block });
         }

@@ -6,6 +6,7 @@ use super::{
     AcquireBlocksError, BlockRef, Shareable, Written,
     core::{HOLE, SharedCore},
     kind::PoolKind,
+    prefix_cache::Lease,
 };
 use crate::{
     record::{Fence, Lane, Settled},
@@ -24,6 +25,8 @@ pub struct Ticket<K: PoolKind> {
     core: SharedCore,
     /// Block ids; [`HOLE`] keeps the positions aligned after a middle eviction.
     table: Vec<u32>,
+    /// What keeps the first blocks, which are the cache's. The others are the request's own referents.
+    pub(super) lease: Option<Lease>,
     tokens: Tokens,
     /// The last step on each stream that wrote tokens.
     writes: [Option<(Arc<Lane>, u64)>; STREAMS],
@@ -36,7 +39,21 @@ impl<K: PoolKind> Ticket<K> {
         let blocks = most.in_blocks_of(core.per_block).count();
         let table = core.table(usize::try_from(blocks).unwrap_or(0).min(super::core::MOST as usize));
         let epoch = core.epoch();
-        Ticket { core, table, tokens: Tokens::ZERO, writes: Default::default(), epoch, kind: PhantomData }
+        let (lease, tokens, writes) = (None, Tokens::ZERO, Default::default());
+        Ticket { core, table, lease, tokens, writes, epoch, kind: PhantomData }
+    }
+
+    /// A ticket whose blocks are the cache's.
+    pub(super) fn on_lease(lease: Lease, mut table: Vec<u32>, most: Tokens) -> Self {
+        let core = lease.tree.core.clone();
+        let leased = table.len();
+        let tokens = Tokens::new(core.per_block.count() * leased as u64);
+        let blocks = most.in_blocks_of(core.per_block).count();
+        let blocks = usize::try_from(blocks).unwrap_or(0).min(super::core::MOST as usize);
+        table.reserve_exact(blocks.saturating_sub(leased));
+        let epoch = lease.tree.epoch;
+        let lease = (leased > 0).then_some(lease);
+        Ticket { core, table, lease, tokens, writes: Default::default(), epoch, kind: PhantomData }
     }
 
     /// A ticket that starts with referents which the caller counted.
@@ -63,6 +80,43 @@ impl<K: PoolKind> Ticket<K> {
 
     pub(super) fn ids(&self) -> &[u32] {
         &self.table
+    }
+
+    /// Names another block at `index`, whose referent the caller counted; the old one's is the caller's now.
+    pub(super) fn replace(&mut self, index: usize, id: u32) {
+        self.table[index] = id;
+    }
+
+    /// How many of its first blocks are the cache's.
+    fn leased(&self) -> usize {
+        self.lease.as_ref().map_or(0, Lease::blocks)
+    }
+
+    /// Whether somebody else may have block `index`, too: it must not be written.
+    pub(super) fn is_shared(&self, index: usize) -> bool {
+        self.id(index).is_some_and(|id| index < self.leased() || self.core.referents(id) != 1)
+    }
+
+    /// Makes the blocks from `index` on the request's own referents, if the cache has them.
+    pub(super) fn own_from(&mut self, index: usize)
+    where
+        K: Shareable,
+    {
+        if index < self.leased() {
+            self.table[index..self.leased()].iter().filter(|id| **id != HOLE).for_each(|id| self.core.share(*id));
+            self.keep_leased(index);
+        }
+    }
+
+    /// Keeps the lease on the first `keep` blocks only.
+    fn keep_leased(&mut self, keep: usize) {
+        if keep >= self.leased() {
+            return;
+        }
+        match &mut self.lease {
+            Some(lease) if keep > 0 => lease.shorten(keep),
+            lease => *lease = None,
+        }
     }
 
     /// The id of block `index`, unless it is a hole.
@@ -124,15 +178,23 @@ impl<K: PoolKind> Ticket<K> {
     /// Gives up the blocks after the first `keep` of them: a rejected draft's tail. Tokens in them are gone.
     pub fn truncate(&mut self, keep: Blocks) {
         let keep = usize::try_from(keep.count()).unwrap_or(usize::MAX).min(self.table.len());
-        self.table[keep..].iter().filter(|id| **id != HOLE).for_each(|id| self.core.release(*id));
+        let own = keep.max(self.leased());
+        self.table[own..].iter().filter(|id| **id != HOLE).for_each(|id| self.core.release(*id));
         self.table.truncate(keep);
+        self.keep_leased(keep);
         self.tokens = self.tokens.min(self.capacity());
     }
 
     /// Gives up block `index` and leaves a hole: a middle eviction, or a block that left the window.
+    ///
+    /// A block that the cache has stays there, and is kept until the request ends.
     pub fn evict(&mut self, index: usize) {
+        let own = index >= self.leased();
         if let Some(id) = self.table.get_mut(index).filter(|id| **id != HOLE) {
-            self.core.release(std::mem::replace(id, HOLE));
+            let id = std::mem::replace(id, HOLE);
+            if own {
+                self.core.release(id);
+            }
         }
     }
 
@@ -170,6 +232,9 @@ impl<K: PoolKind> Ticket<K> {
                 if reached == 0 || reached > fence.step {
                     return Err(AdvanceError::NotReached { block: index });
                 }
+                if index < self.leased() {
+                    return Err(AdvanceError::Cached { block: index });
+                }
             }
         }
         let slot = self.writes.iter_mut().find(|slot| {
@@ -183,6 +248,23 @@ impl<K: PoolKind> Ticket<K> {
         *slot = Some((fence.lane.clone(), step));
         self.tokens = tokens;
         Ok(())
+    }
+
+    /// Another request with the same tokens so far: best of several answers, or a beam. Blocks are shared, the last one too,
+    /// however full it is; the first that writes it [owns](super::PoolView::own) it first, by a copy.
+    ///
+    /// Allocates nothing where an ended request left a table of this size.
+    pub fn fork(&self, most: Tokens) -> Ticket<K>
+    where
+        K: Shareable,
+    {
+        let room = most.max(self.capacity());
+        let mut fork = Ticket::new(self.core.clone(), room);
+        fork.table.extend_from_slice(&self.table);
+        self.table[self.leased()..].iter().filter(|id| **id != HOLE).for_each(|id| self.core.share(*id));
+        fork.lease = self.lease.as_ref().map(Lease::again);
+        (fork.epoch, fork.tokens, fork.writes) = (self.epoch, self.tokens, self.writes.clone());
+        fork
     }
 
     /// Takes `tokens` back: rejected draft tokens, whose values will be overwritten. Blocks stay.
@@ -208,8 +290,9 @@ impl<K: PoolKind> Ticket<K> {
     ///
     /// # Errors
     /// [`InFlight`] with the ticket, when a page table row names a block, or a launch that could reach one is not covered.
+    #[expect(clippy::result_large_err, reason = "the request comes back, and nobody calls this in a hurry")]
     pub fn retire(self, settled: &Settled) -> Result<(), InFlight<Self>> {
-        match self.table.iter().all(|id| *id == HOLE || self.core.is_quiet(*id, settled)) {
+        match self.table[self.leased()..].iter().all(|id| *id == HOLE || self.core.is_quiet(*id, settled)) {
             true => Ok(()),
             false => Err(InFlight(self)),
         }
@@ -218,7 +301,7 @@ impl<K: PoolKind> Ticket<K> {
 
 impl<K: PoolKind> Drop for Ticket<K> {
     fn drop(&mut self) {
-        self.table.iter().filter(|id| **id != HOLE).for_each(|id| self.core.release(*id));
+        self.table[self.leased()..].iter().filter(|id| **id != HOLE).for_each(|id| self.core.release(*id));
         if self.table.capacity() > 0 {
             self.core.recycle(std::mem::take(&mut self.table));
         }
@@ -252,6 +335,12 @@ pub enum AdvanceError {
          the step before"
     )]
     NotReached {
+        /// Position in the ticket's table.
+        block: usize,
+    },
+    /// The block is the cache's: nobody may have written it.
+    #[error("block {block} is in the prefix cache and cannot have been written: `PoolView::own` it in the step before")]
+    Cached {
         /// Position in the ticket's table.
         block: usize,
     },

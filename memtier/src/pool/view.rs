@@ -1,8 +1,9 @@
 //! What a step gets of a pool.
 
-use super::{BlockPool, PoolHandle, Slab, SlabMut, Ticket, kind::PoolKind};
+use super::{AcquireBlocksError, BlockPool, BlockRef, PoolHandle, Shareable, Slab, SlabMut, Ticket, kind::PoolKind};
 use crate::{
     place::{Mark, OutsideCapture, Place},
+    record::{LaunchError, Recorder},
     span::{StableSpan, StableSpanMut},
     units::{Blocks, Tokens},
 };
@@ -124,12 +125,67 @@ impl<'a, K: PoolKind, P: Place> PoolView<'a, K, P> {
         Ok((StableSpan::new(addr, self.pool.core().block_units, (), self.mark), self.span_mut(id)))
     }
 
+    /// Makes block `index` the request's own, before it is written: where it is shared it is copied into a new block, in stream order.
+    /// Returns whether it was. Set the request's page table row afterwards.
+    ///
+    /// # Errors
+    /// [`OwnError`]; the request is as it was.
+    pub fn own(&mut self, on: &Recorder<P>, ticket: &mut Ticket<K>, index: usize) -> Result<bool, OwnError>
+    where
+        P: OutsideCapture,
+        K: Shareable,
+    {
+        let (shared, addr) = self.locate(ticket, index)?;
+        if !ticket.is_shared(index) {
+            return Ok(false);
+        }
+        let core = self.pool.core();
+        let mut own = 0;
+        core.acquire(Some(ticket.epoch()), 1, |ids| own = ids[0])?;
+        // Holds it until it is the request's: an error below gives it back.
+        let own = BlockRef::<K>::new(core, own);
+        core.touch(shared, self.mark.clock, false);
+        let from = StableSpan::<K::Element, P>::new(addr, core.block_units, (), self.mark);
+        on.copy(&mut self.span_mut(own.id()), from)?;
+        ticket.own_from(index);
+        ticket.replace(index, own.into_id());
+        core.release(shared);
+        Ok(true)
+    }
+
+    /// Copies a block of the pool's cache into block `index` of a request, in stream order: what
+    /// [`PrefixLease::alike`](super::PrefixLease::alike) found.
+    ///
+    /// # Errors
+    /// [`OwnError`]; nothing was copied.
+    pub fn copy_from(
+        &mut self,
+        on: &Recorder<P>,
+        from: &BlockRef<K>,
+        ticket: &mut Ticket<K>,
+        index: usize,
+    ) -> Result<(), OwnError>
+    where
+        P: OutsideCapture,
+    {
+        if !from.is_of(self.pool.core()) {
+            return Err(OwnError::Block(BlockError::ForeignTicket));
+        }
+        let to = self.writable(ticket, index)?;
+        self.pool.core().touch(from.id(), self.mark.clock, false);
+        let addr = self.pool.region().base() + u64::from(from.id()) * self.pool.block_bytes().count();
+        let from = StableSpan::<K::Element, P>::new(addr, self.pool.core().block_units, (), self.mark);
+        Ok(on.copy(&mut self.span_mut(to), from)?)
+    }
+
     fn writable(&self, ticket: &Ticket<K>, index: usize) -> Result<u32, BlockError> {
         let (id, _) = self.locate(ticket, index)?;
-        match self.pool.core().referents(id) {
-            1 => Ok(id),
-            referents => Err(BlockError::Shared { index, referents }),
+        if ticket.is_shared(index) {
+            // The cache's referent, and its lease.
+            let referents = self.pool.core().referents(id).max(2);
+            return Err(BlockError::Shared { index, referents });
         }
+        Ok(id)
     }
 
     fn span_mut<'x>(&self, id: u32) -> StableSpanMut<'x, K::Element, P> {
@@ -137,6 +193,21 @@ impl<'a, K: PoolKind, P: Place> PoolView<'a, K, P> {
         let addr = self.pool.region().base() + u64::from(id) * self.pool.block_bytes().count();
         StableSpanMut::new(addr, self.pool.core().block_units, (), self.mark)
     }
+}
+
+/// A block was not made a request's own.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum OwnError {
+    /// The request has no such block.
+    #[error(transparent)]
+    Block(#[from] BlockError),
+    /// There is no block to copy into.
+    #[error(transparent)]
+    Full(#[from] AcquireBlocksError),
+    /// The copy was not launched.
+    #[error(transparent)]
+    Launch(#[from] LaunchError),
 }
 
 /// A block has no address to give.
