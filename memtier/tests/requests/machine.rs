@@ -17,15 +17,15 @@ type Kv = GlobalKv<u64>;
 
 /// The KV of a model whose values are easy to foretell.
 #[graph_captured]
-pub struct Memory<S: Space = Host> {
+pub(crate) struct Memory<S: Space = Host> {
     /// One number a token.
-    pub kv: BlockPool<Kv, S>,
+    pub(crate) kv: BlockPool<Kv, S>,
 }
 
 #[derive(Clone, Copy)]
-pub struct Op {
-    pub kind: u8,
-    pub numbers: [u16; 4],
+pub(crate) struct Op {
+    pub(crate) kind: u8,
+    pub(crate) numbers: [u16; 4],
 }
 
 impl std::fmt::Debug for Op {
@@ -44,7 +44,7 @@ struct Request {
     holes: Vec<usize>,
 }
 
-pub struct Machine {
+pub(crate) struct Machine {
     requests: Vec<Request>,
     pins: Vec<(Pin, Name)>,
     roots: Vec<Root>,
@@ -77,7 +77,7 @@ fn values(root: u8, tokens: &[u32]) -> Vec<u64> {
 }
 
 impl Machine {
-    pub fn new(forks: bool) -> Self {
+    pub(crate) fn new(forks: bool) -> Self {
         let device = Device::new(FakeBackend::<Host>::new(), Bytes::kib(64));
         let mut engine = Engine::open(&device);
         let pool = PoolSpec::fixed(Tokens::new(PER_BLOCK as u64), PER_BLOCK, Blocks::new(BLOCKS));
@@ -106,7 +106,7 @@ impl Machine {
         }
     }
 
-    pub fn apply(&mut self, op: Op) {
+    pub(crate) fn apply(&mut self, op: Op) {
         let [a, b, c, d] = op.numbers;
         let [a, b] = [usize::from(a), usize::from(b)];
         match op.kind {
@@ -456,7 +456,7 @@ impl Machine {
         }
     }
 
-    pub fn finish(mut self) {
+    pub(crate) fn finish(mut self) {
         self.check_all();
         while !self.requests.is_empty() {
             self.cancel(0);

@@ -3,10 +3,10 @@
 use std::collections::BTreeMap;
 
 /// A root and all tokens up to the end of a block.
-pub type Name = (u8, Vec<u32>);
+pub(crate) type Name = (u8, Vec<u32>);
 
 #[derive(Default)]
-pub struct Reference {
+pub(crate) struct Reference {
     /// When each cached block was last used, with whatever is behind it.
     used: BTreeMap<Name, u64>,
     /// The paths that requests and pins keep.
@@ -15,11 +15,11 @@ pub struct Reference {
 }
 
 impl Reference {
-    pub fn is_cached(&self, name: &Name) -> bool {
+    pub(crate) fn is_cached(&self, name: &Name) -> bool {
         self.used.contains_key(name)
     }
 
-    pub fn cached(&self) -> usize {
+    pub(crate) fn cached(&self) -> usize {
         self.used.len()
     }
 
@@ -32,25 +32,25 @@ impl Reference {
         self.leases.iter().any(|lease| Self::is_before(name, lease))
     }
 
-    pub fn idle(&self) -> usize {
+    pub(crate) fn idle(&self) -> usize {
         self.used.keys().filter(|name| !self.is_kept(name)).count()
     }
 
-    pub fn insert(&mut self, name: Name) {
+    pub(crate) fn insert(&mut self, name: Name) {
         self.used.entry(name).or_insert(0);
     }
 
-    pub fn begin(&mut self, name: &Name) {
+    pub(crate) fn begin(&mut self, name: &Name) {
         self.leases.push(name.clone());
     }
 
     /// Ends a lease that was moved to a longer path.
-    pub fn moved(&mut self, from: &Name, to: &Name) {
+    pub(crate) fn moved(&mut self, from: &Name, to: &Name) {
         let index = self.leases.iter().position(|lease| lease == from).unwrap();
         self.leases[index] = to.clone();
     }
 
-    pub fn end(&mut self, name: &Name) {
+    pub(crate) fn end(&mut self, name: &Name) {
         let index = self.leases.iter().position(|lease| lease == name).unwrap();
         self.leases.swap_remove(index);
         if !name.1.is_empty() && !self.is_kept(name) {
@@ -64,7 +64,7 @@ impl Reference {
     }
 
     /// Evicts the block unused for longest among those with nothing behind them.
-    pub fn evict(&mut self) -> Option<Name> {
+    pub(crate) fn evict(&mut self) -> Option<Name> {
         let has_children = |name: &Name| self.used.keys().any(|other| other != name && Self::is_before(name, other));
         let victim = self.used.iter().filter(|(name, _)| !self.is_kept(name) && !has_children(name));
         let victim = victim.min_by_key(|(_, used)| **used).map(|(name, _)| name.clone())?;
@@ -73,7 +73,7 @@ impl Reference {
     }
 
     /// A root is forgotten: what is kept goes later, and nobody finds it again.
-    pub fn forget(&mut self, root: u8, as_root: u8) {
+    pub(crate) fn forget(&mut self, root: u8, as_root: u8) {
         let names: Vec<_> = self.used.keys().filter(|name| name.0 == root).cloned().collect();
         for name in names {
             let used = self.used.remove(&name);

@@ -45,9 +45,4 @@ impl Uses {
     pub(super) fn put_back(&mut self, tick: Tick, entry: u32) {
         self.records.push_front((tick, entry));
     }
-
-    #[cfg(test)]
-    pub(super) fn stands_for(&self, entry: u32, tick: Tick) -> bool {
-        self.records.contains(&(tick, entry))
-    }
 }
