@@ -7,6 +7,7 @@ mod arena;
 mod mutex_pool;
 mod plan;
 mod pool;
+mod pressure;
 mod serving;
 mod timing;
 
@@ -26,6 +27,8 @@ const BENCHES: &[SetUp] = &[
     arena::scratch,
     plan::accepted,
     plan::refused,
+    pressure::snapshot,
+    pressure::step,
 ];
 
 fn main() -> Result<(), Box<dyn Error>> {

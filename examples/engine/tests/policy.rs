@@ -4,119 +4,24 @@
 mod common;
 
 use std::{
-    collections::BTreeMap,
     sync::{Arc, Mutex},
     time::{Duration, Instant},
 };
 
-use common::{Tree, tiny_file};
+use common::{
+    Tree,
+    server::{Server, alone, prompt, settings},
+    tiny_file,
+};
 use memtier::{
-    Blocks, Bytes,
+    Blocks,
     pressure::{INTERVAL, Level, ProcFiles, Thresholds, Watcher},
 };
 use memtier_engine::{
-    EngineError, Llm, ModelFile, Outcome, RequestId, Row, Sampling, Settings,
+    EngineError, Llm, ModelFile, Outcome, Sampling, Settings,
     policy::{CachedBlocks, Decision},
 };
 use memtier_model::write::TinyModel;
-
-const ANSWER: usize = 24;
-
-fn settings() -> Settings {
-    Settings {
-        budget: Bytes::mib(64),
-        max_batch: 4,
-        max_seq_len: 192,
-        prefill_chunk: 32,
-        threads: 1,
-        ..Settings::default()
-    }
-}
-
-fn prompt(index: u32) -> Vec<u32> {
-    (0..40).map(|at| (at * 7 + index * 13) % 200).collect()
-}
-
-/// What each prompt is answered with when nothing else runs and nobody watches.
-fn alone(file: &ModelFile, index: u32) -> Vec<u32> {
-    let mut llm = Llm::open(file, &settings(), &mut |_| ()).unwrap();
-    let row = llm.admit(&prompt(index), ANSWER, Sampling::GREEDY).unwrap();
-    while llm.step(|_| ()).unwrap() > 0 {}
-    llm.tokens(row).unwrap().to_vec()
-}
-
-/// A serve loop that never has too little to do, and asks again for whom it was told no.
-struct Server {
-    llm: Llm,
-    submitted: u32,
-    prompts: BTreeMap<RequestId, u32>,
-    running: BTreeMap<Row, u32>,
-    finished: BTreeMap<u32, Vec<u32>>,
-    again: Vec<u32>,
-    refused: usize,
-}
-
-impl Server {
-    fn new(llm: Llm) -> Self {
-        Server {
-            llm,
-            submitted: 0,
-            prompts: BTreeMap::new(),
-            running: BTreeMap::new(),
-            finished: BTreeMap::new(),
-            again: Vec::new(),
-            refused: 0,
-        }
-    }
-
-    fn submit(&mut self, index: u32) {
-        match self.llm.submit(prompt(index), ANSWER, Sampling::GREEDY, None) {
-            Ok(id) => _ = self.prompts.insert(id, index),
-            Err(EngineError::Refused(refusal)) => {
-                assert!(refusal.retry_after.is_some(), "{refusal}");
-                self.refused += 1;
-                self.again.push(index);
-            }
-            Err(error) => panic!("{error}"),
-        }
-    }
-
-    /// One turn. Returns the tokens of its pass.
-    fn turn(&mut self, more: bool) -> usize {
-        while more && self.llm.waiting() < 3 && self.again.is_empty() {
-            self.submitted += 1;
-            self.submit(self.submitted);
-        }
-        if let Some(index) = self.again.pop() {
-            self.submit(index);
-        }
-        let before = self.llm.running() as u32;
-        let mut told = Vec::new();
-        self.llm.start_waiting(|id, outcome| told.push((id, outcome)));
-        let slots = self.llm.limits().limits.slots;
-        assert!(self.llm.running() as u32 <= slots.max(before), "{} run in {slots} slots", self.llm.running());
-        for (id, outcome) in told {
-            let index = self.prompts[&id];
-            match outcome {
-                Outcome::Started(row) => assert_eq!(self.running.insert(row, index), None),
-                Outcome::Refused(refusal) => {
-                    assert!(refusal.retry_after.is_some(), "{refusal}");
-                    self.refused += 1;
-                    self.again.push(index);
-                }
-                Outcome::Failed(error) => panic!("{error}"),
-            }
-        }
-        let mut last = Vec::new();
-        let tokens = self.llm.step(|token| last.extend(token.last.then_some(token.row))).unwrap();
-        for row in last {
-            let index = self.running.remove(&row).unwrap();
-            self.finished.insert(index, self.llm.tokens(row).unwrap().to_vec());
-            self.llm.end(row).unwrap();
-        }
-        tokens
-    }
-}
 
 /// A cache of so many blocks.
 struct Cached(Arc<Mutex<u64>>);
@@ -178,9 +83,7 @@ fn pressure_rises_and_falls_and_service_goes_on() {
         // Evicted for good from TIGHT on; until then nothing is.
         assert_eq!(*cached.lock().unwrap(), if level >= Level::Tight { 0 } else { held }, "{level}");
     }
-    while server.llm.waiting() + server.running.len() + server.again.len() > 0 {
-        server.turn(false);
-    }
+    server.finish();
     println!("slowest signal to effect: {slowest:?}\n{}", server.llm.decisions());
     assert_eq!(server.llm.limits().limits, configured, "all undone");
     // The interval and the time of a pass; a loaded test machine gets more of the latter.

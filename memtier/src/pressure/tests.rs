@@ -372,3 +372,27 @@ fn what_it_costs() {
     });
     println!("level alone: {best:.1} ns");
 }
+
+/// Processor time of the watcher's thread, as the scheduler counted it. Shown with
+/// `cargo test --release -p memtier --lib a_minute_of_watching -- --nocapture --ignored`.
+#[test]
+#[cfg(target_os = "linux")]
+#[ignore = "a measurement: takes a minute"]
+fn a_minute_of_watching_costs_less_than_a_thousandth_of_a_core() {
+    let watcher = Watcher::this_host();
+    watcher.start().unwrap();
+    let threads = fs::read_dir("/proc/self/task").unwrap().map(|thread| thread.unwrap().path());
+    let named =
+        |thread: &PathBuf| fs::read_to_string(thread.join("comm")).is_ok_and(|name| name.trim() == "memtier-watch");
+    let thread = threads.into_iter().find(named).unwrap();
+    let ran = || {
+        let text = fs::read_to_string(thread.join("schedstat")).unwrap();
+        Duration::from_nanos(text.split_whitespace().next().unwrap().parse().unwrap())
+    };
+    let (before, began, polls) = (ran(), Instant::now(), watcher.cost().0);
+    thread::sleep(Duration::from_secs(60));
+    let (used, over) = (ran() - before, began.elapsed());
+    let share = used.as_secs_f64() / over.as_secs_f64();
+    println!("{used:?} in {over:?}, {} polls: {:.4} % of a core", watcher.cost().0 - polls, share * 100.0);
+    assert!(share < 0.001, "{share}");
+}

@@ -2,6 +2,8 @@
 #![allow(unreachable_pub, reason = "a module of tests has no outside")]
 #![allow(dead_code, reason = "each test uses a part of this")]
 
+pub mod server;
+
 use std::{
     path::{Path, PathBuf},
     sync::atomic::{AtomicU64, Ordering},
