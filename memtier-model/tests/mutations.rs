@@ -3,13 +3,11 @@
 //! A few seconds here; `MEMTIER_MUTATE_SECONDS=1200 cargo test -p memtier-model --features plan --test mutations` for a
 //! night. The numbers come from a fixed seed, so that a finding comes again; it is printed.
 
+mod price;
 mod zoo;
 
 use std::time::{Duration, Instant};
 
-use memtier::plan::{Config, Limits, PlanInput, plan_memory};
-use memtier::{Bytes, Layers, Tokens};
-use memtier_model::demands::{LlamaCpp, Pricing, SplitKind, split, vllm};
 use memtier_model::gguf::Limits as HeaderLimits;
 use memtier_model::safetensors::parse_header;
 use memtier_model::{Gguf, Header, ModelLayout};
@@ -74,48 +72,6 @@ fn damage(bytes: &mut Vec<u8>, random: &mut Random) {
     }
 }
 
-/// Everything that is done with a layout. Sizes that leave the range are errors, and any answer will do.
-fn price(layout: &ModelLayout, random: &mut Random) {
-    let pricing = Pricing::new(layout, "cuda");
-    let extreme = |random: &mut Random| [0, 1, 8, 4096, 1 << 20, 1 << 40, u64::MAX][random.below(7)];
-    let config = Config {
-        max_batch: extreme(random),
-        max_seq_len: Tokens::new(extreme(random)),
-        block_tokens: Tokens::new([0, 1, 16, 1 << 30][random.below(4)]),
-        prefill_chunk: Tokens::new(extreme(random)),
-        speculative_depth: [0, 0, 4, u64::MAX][random.below(4)],
-        gpu_layers: [None, Some(Layers::new(3)), Some(Layers::new(u64::MAX))][random.below(3)],
-        ..pricing.config()
-    };
-    let limits = Limits::new("cuda", Bytes::new(extreme(random)));
-    let reprice = |config: &Config| pricing.demands(config);
-    if let Ok(demands) = pricing.demands(&config) {
-        let input = PlanInput { reprice: Some(&reprice), ..PlanInput::new(limits, config, &demands) };
-        match plan_memory(&input) {
-            Ok(plan) => assert!(plan.total() <= limits.budget && !plan.to_json().is_empty()),
-            Err(failure) => assert!(!failure.report().is_empty()),
-        }
-    }
-    for kind in [SplitKind::Layer, SplitKind::Tensor] {
-        let portions = split(&pricing, kind, &[Bytes::gib(24), Bytes::ZERO, Bytes::new(u64::MAX)]);
-        assert_eq!(portions.len(), 3);
-        if kind == SplitKind::Layer {
-            assert_eq!(
-                portions.iter().map(|portion| portion.layers.end - portion.layers.start).sum::<u64>(),
-                layout.layers.len() as u64
-            );
-        }
-        for portion in portions {
-            let _ = pricing.demands_of(&portion, &config);
-        }
-    }
-    let mut settings = LlamaCpp::new(config.max_seq_len);
-    settings.n_seq = config.max_batch;
-    let _ = settings.bytes(layout);
-    let _ = vllm(layout, config.kv_dtype, limits.budget, config.max_seq_len)
-        .map(|cache| (cache.tokens(config.max_seq_len), cache.concurrency()));
-}
-
 #[test]
 fn damaged_headers_are_errors_or_models_and_never_a_panic() {
     let whole: Vec<(&str, Vec<u8>, u64)> = zoo::ALL
@@ -140,7 +96,7 @@ fn damaged_headers_are_errors_or_models_and_never_a_panic() {
             let parsed = Header::parse_prefix(&bytes, *size, &HeaderLimits::default()).ok()?;
             let model = Gguf::from_headers(vec![parsed]).ok()?;
             let layout = ModelLayout::from_gguf(&model).ok()?;
-            price(&layout, &mut random);
+            price::price(&layout, &mut |below| random.below(below));
             Some(())
         }));
         tried += 1;

@@ -41,7 +41,33 @@ impl Checkpoint {
     pub fn open(folder: &Path) -> Result<Checkpoint, SafetensorsError> {
         let config = object(&folder.join("config.json"))?;
         let index = folder.join("model.safetensors.index.json");
-        let mut tensors = if index.exists() { sharded(folder, &index)? } else { read_file(&only_file(folder)?)? };
+        let tensors = if index.exists() { sharded(folder, &index)? } else { read_file(&only_file(folder)?)? };
+        Checkpoint::of(folder, config, tensors)
+    }
+
+    /// A checkpoint that is in memory: the text of its `config.json` and the tensors of its headers.
+    ///
+    /// ```
+    /// use memtier_model::safetensors::{Checkpoint, parse_header};
+    /// let header = br#"{"model.norm.weight":{"dtype":"BF16","shape":[8],"data_offsets":[0,16]}}"#;
+    /// let config = br#"{"model_type":"llama","num_hidden_layers":2,"hidden_size":8,"num_attention_heads":2}"#;
+    /// let layout = Checkpoint::from_json(config, parse_header(header, 16)?)?.layout()?;
+    /// assert_eq!(layout.layers.len(), 2);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`SafetensorsError::TooLong`], [`SafetensorsError::Json`] and [`SafetensorsError::DuplicateTensor`].
+    pub fn from_json(config: &[u8], tensors: Vec<Tensor>) -> Result<Checkpoint, SafetensorsError> {
+        let path = Path::new("config.json");
+        Checkpoint::of(Path::new(""), json(path, config)?, tensors)
+    }
+
+    fn of(
+        folder: &Path,
+        config: serde_json::Map<String, serde_json::Value>,
+        mut tensors: Vec<Tensor>,
+    ) -> Result<Checkpoint, SafetensorsError> {
         tensors.sort_by(|a, b| a.name.cmp(&b.name));
         if let Some(pair) = tensors.windows(2).find(|pair| pair[0].name == pair[1].name) {
             return Err(SafetensorsError::DuplicateTensor { tensor: pair[1].name.clone() });
@@ -97,8 +123,15 @@ fn object(path: &Path) -> Result<serde_json::Map<String, serde_json::Value>, Saf
     if size > MAX_JSON {
         return Err(SafetensorsError::TooLong { path: path.to_owned(), found: size, limit: MAX_JSON });
     }
-    let text = fs::read(path).map_err(open)?;
-    serde_json::from_slice(&text)
+    json(path, &fs::read(path).map_err(open)?)
+}
+
+fn json(path: &Path, text: &[u8]) -> Result<serde_json::Map<String, serde_json::Value>, SafetensorsError> {
+    let size = text.len() as u64;
+    if size > MAX_JSON {
+        return Err(SafetensorsError::TooLong { path: path.to_owned(), found: size, limit: MAX_JSON });
+    }
+    serde_json::from_slice(text)
         .map_err(|error| SafetensorsError::Json { path: path.to_owned(), reason: error.to_string() })
 }
 

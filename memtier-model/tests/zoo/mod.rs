@@ -5,6 +5,7 @@
 #![allow(dead_code, unreachable_pub, unused_imports, reason = "each test takes the models it needs")]
 
 mod blocks;
+mod configs;
 mod mixes;
 mod models;
 mod more;
@@ -13,6 +14,7 @@ use memtier_model::gguf::Limits;
 use memtier_model::write::GgufWriter;
 use memtier_model::{Gguf, Header, ModelLayout, TensorType};
 
+pub use configs::*;
 pub use mixes::*;
 pub use models::*;
 pub use more::*;
