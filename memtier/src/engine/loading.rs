@@ -10,7 +10,7 @@ use crate::{
     line::{Declared, Declarer, Grants, Line, Want, price},
     owned::Keep,
     part::{Declare, Survives},
-    plan::{self, Amount, Config, Demand, Limits, Locks, PlanFailure, PlanInput, Reprice, plan_memory},
+    plan::{self, Amount, Config, Demand, Limits, Locks, MemoryPlan, PlanFailure, PlanInput, Reprice, plan_memory},
     record::GraphStore,
     units::{Bytes, Overflow},
 };
@@ -131,7 +131,37 @@ impl<Ph: Phase> Engine<Ph> {
 }
 
 impl Engine<Loading> {
-    fn accept(&self, request: &PlanRequest<'_>) -> Result<(crate::plan::MemoryPlan, Grants, u32), PlanError> {
+    /// The plan that [`plan`](Engine::plan) would accept for what was declared so far. Opens nothing: for an operator who only
+    /// asks, and for a search of what fits.
+    ///
+    /// ```
+    /// use memtier::plan::Limits;
+    /// use memtier::{Bytes, Device, Engine, Host, HostBackend, Space, Stream, StreamSpec};
+    ///
+    /// let device = Device::new(HostBackend::new(), Bytes::mib(1));
+    /// let mut engine = Engine::open(&device);
+    /// let _stream = engine.declare::<Stream<Host>>(StreamSpec { scratch: Bytes::new(5000) });
+    /// // 5000 bytes, and what they leave of their last page.
+    /// assert_eq!(engine.preview(Limits::new(Host::NAME, Bytes::mib(1)))?.total(), Bytes::new(8192));
+    /// assert!(engine.preview(Limits::new(Host::NAME, Bytes::new(8191))).is_err());
+    /// assert_eq!(device.report().live, Bytes::ZERO);
+    /// # Ok::<(), memtier::PlanError>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As [`plan`](Engine::plan).
+    pub fn preview<'a>(&self, request: impl Into<PlanRequest<'a>>) -> Result<MemoryPlan, PlanError> {
+        self.weigh(&request.into()).map(|(plan, _)| plan)
+    }
+
+    fn accept(&self, request: &PlanRequest<'_>) -> Result<(MemoryPlan, Grants, u32), PlanError> {
+        let (plan, counts) = self.weigh(request)?;
+        let grants = Grants::open(&counts, &plan, &self.core.devices, &self.core.phase)?;
+        Ok((plan, grants, request.limits.graphs))
+    }
+
+    /// Plans what was declared; beside the plan, how many demands each declaration has.
+    fn weigh(&self, request: &PlanRequest<'_>) -> Result<(MemoryPlan, Vec<usize>), PlanError> {
         let mut demands = Vec::new();
         let mut counts = Vec::new();
         for Declared { demands: declared } in &self.phase.declared {
@@ -145,16 +175,21 @@ impl Engine<Loading> {
         demands.extend(self.rounding(&demands));
         let mut limits = request.limits;
         limits.held = self.held(limits.space)?.plus(limits.held).map_err(PlanError::Total)?;
+        // A lever is true to the page: what is declared under another configuration is rounded as this one is.
+        let reprice = |config: &Config| {
+            let Some(reprice) = request.reprice else { return Err(Overflow) };
+            let mut demands = reprice(config)?;
+            demands.extend(self.rounding(&demands));
+            Ok(demands)
+        };
         let input = PlanInput {
             limits,
             config: request.config,
             locks: request.locks,
             demands: &demands,
-            reprice: request.reprice,
+            reprice: request.reprice.map(|_| &reprice as Reprice<'_>),
         };
-        let plan = plan_memory(&input)?;
-        let grants = Grants::open(&counts, &plan, &self.core.devices, &self.core.phase)?;
-        Ok((plan, grants, limits.graphs))
+        Ok((plan_memory(&input)?, counts))
     }
 
     /// Devices commit whole pages (2 MiB on CUDA): what the end of each arena, stack and pool leaves of its last one.
