@@ -1,6 +1,6 @@
 //! What the forward pass needs to know of a model, resolved once from its description.
 
-use std::sync::Arc;
+use std::{ops::Range, sync::Arc};
 
 use engine_kernels::{Activation, AttentionParams, Format, KvShape, RopeStyle, dequantize_raw_row};
 use memtier_model::describe::{
@@ -38,9 +38,11 @@ pub struct LayerArch {
     pub activation: Activation,
 }
 
-/// A model, as the forward pass sees it.
+/// A model, or a run of its layers, as the forward pass sees it.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Arch {
+    /// The number of its first layer in the model.
+    pub first: usize,
     /// The sizes of its weights.
     pub weights: WeightDims,
     /// Its layers.
@@ -78,6 +80,7 @@ impl Arch {
         let weights = weight_dims(file, model)?;
         let factors = rope_factors(file)?;
         let mut arch = Arch {
+            first: 0,
             floats: weights.layers.iter().flat_map(|layer| &layer.formats).any(|format| format.0.is_float())
                 || weights.head.unwrap_or(weights.embed).0.is_float(),
             weights,
@@ -93,9 +96,6 @@ impl Arch {
             window: 0,
             trained_context: model.context_length,
         };
-        // A model whose every layer slides has nothing to keep the whole context for; it is served from one pool.
-        let any_global =
-            model.layers.iter().filter_map(|layer| layer.attention()).any(|it| it.span == AttentionSpan::Full);
         for layer in &model.layers {
             let attention =
                 layer.attention().ok_or_else(|| unsupported("a layer that does not attend", "use a dense model"))?;
@@ -110,19 +110,8 @@ impl Arch {
                 AttentionSpan::Window { tokens } => Some(tokens),
                 _ => None,
             };
-            let group = if window.is_some() && any_global { Group::Window } else { Group::Global };
             let shape =
                 KvShape { kv_heads: attention.kv_heads as usize, head_dim: attention.key_dim as usize, block_tokens };
-            let elements = shape.block_elements().ok_or_else(|| unsupported("its KV heads", "their size overflows"))?;
-            let total = match group {
-                Group::Global => &mut arch.global_elements,
-                Group::Window => &mut arch.window_elements,
-            };
-            let base = *total;
-            *total += elements;
-            if group == Group::Window {
-                arch.window = arch.window.max(window.unwrap_or(0) as usize);
-            }
             let FeedForward::Gated { activation, .. } = layer.feed_forward else {
                 return Err(unsupported("mixtures of experts", "use a dense model"));
             };
@@ -154,8 +143,9 @@ impl Arch {
                 softcap: attention.softcap,
             };
             arch.layers.push(LayerArch {
-                group,
-                kv: KvLayer { shape, base, params },
+                // Its pool and its place there are chosen when all layers are known.
+                group: Group::Global,
+                kv: KvLayer { shape, base: 0, params },
                 rope: known.unwrap_or(arch.ropes.len()),
                 qk_norm: attention.qk_norm,
                 activation,
@@ -164,7 +154,41 @@ impl Arch {
                 arch.ropes.push(rope);
             }
         }
+        arch.place_caches()?;
         Ok(arch)
+    }
+
+    /// Layers `layers` as a model of their own: what one of two devices runs. `ends` says whether it has the embedding, the
+    /// last norm and the head too.
+    ///
+    /// # Errors
+    /// [`EngineError::Unsupported`] when a size overflows.
+    pub(crate) fn part(&self, layers: Range<usize>, ends: bool) -> Result<Self, EngineError> {
+        let mut part = self.clone();
+        part.first = self.first + layers.start;
+        part.layers = self.layers[layers.clone()].to_vec();
+        part.weights.layers = self.weights.layers[layers].to_vec();
+        part.weights.ends = ends;
+        part.place_caches()?;
+        Ok(part)
+    }
+
+    /// Gives every layer its pool, and its place in that pool's blocks.
+    fn place_caches(&mut self) -> Result<(), EngineError> {
+        // Where every layer slides there is nothing that keeps the whole context; such layers are served from one pool.
+        let any_global = self.layers.iter().any(|layer| layer.kv.params.window.is_none());
+        (self.global_elements, self.window_elements, self.window) = (0, 0, 0);
+        for layer in &mut self.layers {
+            let window = layer.kv.params.window.filter(|_| any_global);
+            let elements = layer.kv.shape.block_elements();
+            let elements = elements.ok_or_else(|| unsupported("its KV heads", "their size overflows"))?;
+            let total = if window.is_some() { &mut self.window_elements } else { &mut self.global_elements };
+            layer.kv.base = *total;
+            *total += elements;
+            layer.group = if window.is_some() { Group::Window } else { Group::Global };
+            self.window = self.window.max(window.unwrap_or(0) as usize);
+        }
+        Ok(())
     }
 
     /// The rows of the output head: the vocabulary.
@@ -228,7 +252,7 @@ fn weight_dims(file: &ModelFile, model: &ModelDescription) -> Result<WeightDims,
             formats,
         });
     }
-    Ok(WeightDims { hidden, vocab: model.vocab_size as usize, embed, head, layers })
+    Ok(WeightDims { hidden, vocab: model.vocab_size as usize, embed, head, layers, ends: true })
 }
 
 fn rope_factors(file: &ModelFile) -> Result<Option<Arc<[f32]>>, EngineError> {

@@ -1,19 +1,22 @@
 //! What the operator asks for.
 
 use memtier::{
-    Bytes, Host, Limits, PlanRequest, Space, Tokens,
+    Bytes, Tokens,
     admission::{self, CostModel},
-    plan::{Config, KvDtype, Locks, Reprice},
+    plan::{Config, KvDtype, Locks},
     pressure::{Ladder, Rungs},
 };
 
-use crate::{EngineError, arch::Arch, ops, policy};
+use crate::{EngineError, arch::Arch, offload::GpuLayers, ops};
 
 /// Settings of an engine. `Default` serves four sequences of up to 2048 tokens on all cores.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Settings {
     /// The most that plan and engine may take.
     pub budget: Bytes,
+    /// Layers on the device, a prefix; `None` serves from one memory. With it `budget` is the host's and `vram_budget` the
+    /// device's.
+    pub gpu_layers: Option<GpuLayers>,
     /// Sequences served at once.
     pub max_batch: usize,
     /// Tokens of one sequence, prompt and answer.
@@ -45,6 +48,7 @@ impl Default for Settings {
     fn default() -> Self {
         Settings {
             budget: Bytes::gib(2),
+            gpu_layers: None,
             max_batch: 4,
             max_seq_len: 2048,
             block_tokens: 16,
@@ -128,16 +132,6 @@ impl Settings {
             weight_caches: false,
             layers: memtier::Layers::new(arch.layers.len() as u64),
             ..Config::default()
-        }
-    }
-
-    /// The plan that is asked for. Layers stay on one device: they are no lever here.
-    pub fn request<'a>(&self, arch: &Arch, reprice: Reprice<'a>) -> PlanRequest<'a> {
-        PlanRequest {
-            limits: Limits::new(Host::NAME, policy::plan_budget(self).0),
-            config: self.config(arch),
-            locks: Locks { gpu_layers: true, ..self.locks },
-            reprice: Some(reprice),
         }
     }
 }

@@ -63,6 +63,15 @@ pub enum EngineError {
     /// The plan was refused.
     #[error(transparent)]
     Plan(#[from] PlanError),
+    /// The plan of one of several devices was refused.
+    #[error("{device}: {source}")]
+    DevicePlan {
+        /// Which, and what was to run on it.
+        device: String,
+        /// The refusal.
+        #[source]
+        source: PlanError,
+    },
     /// A size formula.
     #[error(transparent)]
     Size(#[from] SizeError),

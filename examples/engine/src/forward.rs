@@ -69,8 +69,12 @@ fn part<'x, T: memtier::Plain, P: Place>(
     span.range(0..units).ok_or(LaunchError::Shape { what: "workspace", expected: span.len(), found: units })
 }
 
+/// Sees the residual stream (tokens x hidden) before the first layer, and may change it.
+pub type Enter<'e, P> = &'e mut dyn FnMut(&mut StableSpanMut<'_, f32, P>) -> Result<(), LaunchError>;
+
 /// Runs `pass`: reads the workspace, writes keys and values, leaves logits in `logits` (picks x vocabulary) and the chosen
-/// tokens in `work.sampled`. `probe` sees the residual stream after every layer (nothing, in a capture).
+/// tokens in `work.sampled`. `enter` gets the embedded tokens, or what is to become the residual stream where the part has no
+/// embedding, before the first layer: layers on another device run there. `probe` sees the residual stream after every layer (nothing, in a capture).
 ///
 /// # Errors
 /// [`LaunchError`]; scratch unwinds with its frame.
@@ -83,6 +87,7 @@ pub fn forward<P: Place<Space = Host>>(
     on: &Recorder<P>,
     mut scratch: ScratchFrame<'_, P>,
     logits: &mut StableSpanMut<'_, f32, P>,
+    enter: Enter<'_, P>,
     probe: &mut dyn FnMut(usize, StableSpan<'_, f32, P>) -> Result<(), LaunchError>,
 ) -> Result<(), LaunchError> {
     let Pass { tokens, picks } = pass;
@@ -105,7 +110,10 @@ pub fn forward<P: Place<Space = Host>>(
     }
     let mut buffers = Buffers::take(&mut scratch, &units)?;
 
-    ops::embed(on, cpu, &mut buffers.x, weights.embed, part(work.tokens.read(), tokens)?, arch.embed_scale)?;
+    if arch.weights.ends {
+        ops::embed(on, cpu, &mut buffers.x, weights.embed, part(work.tokens.read(), tokens)?, arch.embed_scale)?;
+    }
+    enter(&mut buffers.x)?;
     let first =
         weights.layers.at(0).ok_or(LaunchError::Unsupported { what: "forward pass", why: "a model of no layers" })?;
     {
@@ -170,7 +178,7 @@ pub fn forward<P: Place<Space = Host>>(
         let mut float = head(float, if arch.floats { tokens * hidden } else { 1 })?;
         let norms = [weight.post_ffn_norm, next];
         ops::residual_norm(on, cpu, x, &mut quantized, &mut float, &*delta, norms, numbers, modes)?;
-        probe(index, x.read())?;
+        probe(arch.first + index, x.read())?;
     }
     if picks == 0 {
         return Ok(());

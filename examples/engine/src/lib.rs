@@ -6,6 +6,7 @@
 //! weights.rs     the annotated buffers: what memtier prices, carves and owns
 //! model.rs       the bundle, and its sizes under a configuration
 //! load.rs        uploads through staging
+//! offload.rs     which layers run on the device: the one place that decides
 //! ops/           CPU operations over spans
 //! forward.rs     the forward pass over them
 //! policy/        budget, pressure and admission: what is given up when memory is short
@@ -19,6 +20,7 @@ mod file;
 pub mod forward;
 mod load;
 pub mod model;
+mod offload;
 pub mod ops;
 pub mod policy;
 mod sequence;
@@ -30,5 +32,6 @@ pub use config::Settings;
 pub use error::EngineError;
 pub use file::ModelFile;
 pub use load::Progress;
+pub use offload::GpuLayers;
 pub use sequence::Sampling;
-pub use serve::{Llm, Outcome, Probe, RequestId, Row, Token};
+pub use serve::{Llm, Outcome, PartReport, Probe, RequestId, Row, Token};

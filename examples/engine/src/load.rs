@@ -35,7 +35,7 @@ struct Loader<'l, 'p> {
 
 type To<'x> = StableSpanMut<'x, Packed<WeightFormat>, Uploading<Host>>;
 
-/// Fills the weights of a carved bundle.
+/// Fills the weights of a carved bundle. `done` counts bytes over all devices.
 ///
 /// # Errors
 /// [`EngineError`] of the tensor that failed.
@@ -44,19 +44,23 @@ pub(crate) fn upload(
     arch: &Arch,
     cpu: &Cpu,
     load: Load<'_, Model>,
+    done: &mut u64,
     report: &mut dyn FnMut(Progress),
 ) -> Result<(), EngineError> {
     let Load { buffers: ModelLoadView { mut weights, .. }, on, staging, .. } = load;
     let total = file.gguf().tensor_bytes();
-    let mut loader = Loader { file, cpu, on, staging: &staging, done: 0, total, report };
-    loader.matrix("token_embd.weight", &mut weights.embed)?;
-    if arch.weights.head.is_some() {
-        loader.matrix("output.weight", &mut weights.head)?;
+    let mut loader = Loader { file, cpu, on, staging: &staging, done: *done, total, report };
+    if arch.weights.ends {
+        loader.matrix("token_embd.weight", &mut weights.embed)?;
+        if arch.weights.head.is_some() {
+            loader.matrix("output.weight", &mut weights.head)?;
+        }
+        loader.vector("output_norm.weight", &mut weights.norm)?;
     }
-    loader.vector("output_norm.weight", &mut weights.norm)?;
     for (index, mut layer) in weights.layers.iter_mut().enumerate() {
         loader.layer(index, arch, &mut layer)?;
     }
+    *done = loader.done;
     Ok(())
 }
 
@@ -67,7 +71,7 @@ impl Loader<'_, '_> {
         arch: &Arch,
         to: &mut LayerWeightsMut<'_, Uploading<Host>>,
     ) -> Result<(), EngineError> {
-        let name = |tensor: &str| format!("blk.{index}.{tensor}.weight");
+        let name = |tensor: &str| format!("blk.{}.{tensor}.weight", arch.first + index);
         let LayerWeightsMut { q, k, v, o, gate, up, down, .. } = to;
         for (matrix, to) in MATRICES.into_iter().zip([q, k, v, o, gate, up, down]) {
             self.matrix(&name(matrix), to)?;

@@ -2,7 +2,7 @@
 
 use memtier::{Fence, GlobalKv, SwaKv, Ticket, Tokens, f16};
 
-use crate::EngineError;
+use crate::{EngineError, serve::Cached};
 
 /// How tokens are chosen.
 #[derive(Clone, Copy, PartialEq, Debug)]
@@ -43,6 +43,8 @@ impl Sampling {
 pub(crate) struct Sequence {
     pub(crate) kv: Ticket<GlobalKv<f16>>,
     pub(crate) window: Option<Ticket<SwaKv<f16>>>,
+    /// Its blocks on the device that runs the first layers, where there is one.
+    pub(crate) front: Option<Cached>,
     /// Prompt and answer; the room for all of it is there from the start.
     pub(crate) tokens: Vec<u32>,
     /// Tokens whose keys and values are written.
@@ -63,7 +65,7 @@ impl Sequence {
     ) -> Self {
         let mut tokens = Vec::with_capacity(most);
         tokens.extend_from_slice(prompt);
-        Sequence { kv, window, tokens, done: 0, most, sampling, random: sampling.seed }
+        Sequence { kv, window, front: None, tokens, done: 0, most, sampling, random: sampling.seed }
     }
 
     /// Tokens that no pass has seen.

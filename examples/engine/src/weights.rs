@@ -46,6 +46,8 @@ pub struct WeightDims {
     pub head: Option<WeightFormat>,
     /// Each layer's.
     pub layers: Vec<LayerDims>,
+    /// Whether embedding, last norm and head are among them; without, each is one row that nobody reads.
+    pub ends: bool,
 }
 
 impl WeightDims {
@@ -57,9 +59,13 @@ impl WeightDims {
         self.layers.len()
     }
 
+    fn embed_rows(&self) -> usize {
+        if self.ends { self.vocab } else { 1 }
+    }
+
     /// Rows of a head of its own; 1 where the head is the embedding.
     fn head_rows(&self) -> usize {
-        self.head.map_or(1, |_| self.vocab)
+        self.head.filter(|_| self.ends).map_or(1, |_| self.vocab)
     }
 
     fn head_format(&self) -> WeightFormat {
@@ -121,8 +127,8 @@ pub struct LayerWeights {
 /// All weights of a model.
 #[tier(ModelResident, dims = WeightDims)]
 pub struct Weights {
-    /// Embedding, and output head where the two are tied.
-    #[shape(vocab, hidden)]
+    /// Embedding, and output head where the two are tied (one row on a device that has some of the layers).
+    #[shape(embed_rows(), hidden)]
     #[format(embed)]
     pub embed: Packed<WeightFormat>,
     /// Output head of its own (one row where it is the embedding).

@@ -30,7 +30,9 @@ fn tiny() -> Vec<u8> {
 
 #[test]
 fn a_tiny_model_answers_and_allocates_nothing_while_serving() {
-    for (name, model) in [("llama", TinyModel::llama(5)), ("gemma3", TinyModel::gemma3(5))] {
+    let split = ["--gpu-layers", "1", "--vram-budget", "64MiB"];
+    let (llama, gemma) = (TinyModel::llama(5), TinyModel::gemma3(5));
+    for (name, model, more) in [("llama", &llama, &[][..]), ("gemma3", &gemma, &[]), ("split", &llama, &split)] {
         let file = Temporary::new(&format!("{name}.gguf"), &model.to_gguf().unwrap().to_bytes());
         let json = Temporary::new(&format!("{name}.json"), b"");
         let prompt = "ab ".repeat(30);
@@ -40,11 +42,14 @@ fn a_tiny_model_answers_and_allocates_nothing_while_serving() {
         let mut args = vec!["demo", "--model-file", file.text(), "--raw", "--prompt", &prompt, "--json", json.text()];
         args.extend(["--prompt", "c", "--max-tokens", "400", "--pressure-config", pressure.text()]);
         args.extend(size);
+        args.extend(more);
         let Output { status, stdout, stderr } = run(&args);
         assert!(status.success(), "{}", String::from_utf8_lossy(&stderr));
         let text = String::from_utf8(stdout).unwrap();
         assert!(text.ends_with("allocations while serving: device 0, pinned 0, host heap 0\n"), "{text}");
         let figures: serde_json::Value = serde_json::from_slice(&std::fs::read(json.path()).unwrap()).unwrap();
+        assert_eq!(figures["devices"].as_array().map(Vec::len), Some(1 + usize::from(name == "split")));
+        assert!(name != "split" || text.contains("device: layer 0\n"), "{text}");
         assert_eq!(figures["answers"].as_array().map(Vec::len), Some(2));
         assert!(figures["decode_tokens"].as_u64() >= Some(399));
     }
@@ -146,6 +151,7 @@ fn absurd_flags_are_one_line() {
         ("--budget", &["0", "12 parsecs", "99999999999999999GiB", "-1MiB"]),
         ("--temperature", &["-1", "NaN", "hot"]),
         ("--top-p", &["0", "1.5"]),
+        ("--gpu-layers", &["-1", "most", "1.5"]),
         ("--lock", &["everything"]),
         ("--vram-budget", &["much", "-1MiB"]),
         ("--max-slots", &["0", "5", "x", &most]),

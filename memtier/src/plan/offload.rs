@@ -85,6 +85,26 @@ impl OffloadPlan {
         Ok(Self { gpu_layers: fit, layers: all })
     }
 
+    /// The longest prefix that `fits`, of `layers` layers. None of them always does.
+    ///
+    /// For an engine that can price each prefix exactly, with its KV and its scratch, where [`auto`](Self::auto) goes by
+    /// weights and a rule.
+    ///
+    /// ```
+    /// use memtier::plan::offload::OffloadPlan;
+    /// use memtier::Layers;
+    ///
+    /// // 100 MiB a layer and 250 MiB for what belongs to none, which follows only when every layer is there.
+    /// let fits = |plan: OffloadPlan| 100 * plan.gpu_layers().count() + if plan.holds_outside() { 250 } else { 0 } <= 900;
+    /// assert_eq!(OffloadPlan::longest(Layers::new(6), fits).gpu_layers(), Layers::new(6));
+    /// assert_eq!(OffloadPlan::longest(Layers::new(8), fits).gpu_layers(), Layers::new(7));
+    /// ```
+    pub fn longest(layers: Layers, mut fits: impl FnMut(Self) -> bool) -> Self {
+        let all = layers.count();
+        let prefixes = (1..=all).rev().map(|count| Self { gpu_layers: count, layers: all });
+        prefixes.into_iter().find(|plan| fits(*plan)).unwrap_or(Self { gpu_layers: 0, layers: all })
+    }
+
     /// Layers on the device.
     pub const fn gpu_layers(&self) -> Layers {
         Layers::new(self.gpu_layers)

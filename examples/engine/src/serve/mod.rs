@@ -1,6 +1,7 @@
 //! The engine: from a file to answers.
 
 mod batch;
+mod front;
 mod pass;
 mod queue;
 mod requests;
@@ -9,21 +10,30 @@ mod score;
 use std::sync::Arc;
 
 use memtier::{
-    Bytes, Device, Engine, HostBackend, Loading, MemoryReport, Planning, Serving, Stream, Tokens,
+    Bytes, Device, Engine, MemoryReport, Serving, Stream, Tokens,
     admission::AdmissionQueue,
     plan::MemoryPlan,
     pressure::{Degradation, Watcher},
 };
 use memtier_model::ModelDescription;
 
-pub use self::queue::{Outcome, RequestId};
-use self::{batch::Batch, queue::Waiting};
+pub(crate) use self::front::Cached;
+use self::{
+    batch::Batch,
+    front::{Carved, Front, carve},
+    queue::Waiting,
+};
+pub use self::{
+    front::PartReport,
+    queue::{Outcome, RequestId},
+};
 use crate::{
     EngineError, ModelFile,
     arch::Arch,
     config::Settings,
     load::{Progress, upload},
     model::{self, Model},
+    offload::{Assignment, Part},
     ops::Cpu,
     policy::{self, CachedBlocks, Decisions, Governor},
     sequence::Sequence,
@@ -37,7 +47,12 @@ pub struct Llm {
     stream: Stream<memtier::Host>,
     device: Device,
     cpu: Cpu,
+    /// The whole model.
     arch: Arch,
+    /// What of it runs in `engine`.
+    main: Part,
+    /// The layers before those, on a device of their own.
+    front: Option<Front>,
     settings: Settings,
     batch: Batch,
     governor: Governor,
@@ -86,15 +101,22 @@ impl Llm {
         let description = ModelDescription::from_gguf(file.gguf())?;
         let arch = Arch::new(file, &description, settings.block_tokens)?;
         let cpu = Cpu::new(settings.threads)?;
-        let (budget, decided) = policy::plan_budget(settings);
-        let device = Device::new(HostBackend::new(), budget);
-        let (mut engine, mut stream) = plan(Engine::open(&device), &arch, settings)?;
+        let Assignment { main, front } = Assignment::decide(&arch, settings)?;
+        // Both are planned before a byte of either is loaded.
+        let front_carved = front.as_ref().map(|front| carve(front, &arch, settings)).transpose()?;
+        let Carved { mut engine, mut stream, device } = carve(&main, &arch, settings)?;
         let mut governor = Governor::new(&arch, settings, capacity(&arch, settings), watcher)?;
-        if let Some(decision) = decided {
+        if let (_, Some(decision)) = policy::plan_budget(settings) {
             governor.decisions.push(decision);
         }
-        governor.check_load(settings, engine.memory_plan().total())?;
-        upload(file, &arch, &cpu, engine.load(&mut stream)?, report)?;
+        let beside = front_carved.as_ref().map_or(Bytes::ZERO, |carved| carved.engine.memory_plan().total());
+        let total = engine.memory_plan().total();
+        governor.check_load(settings, Bytes::new(total.count().saturating_add(beside.count())))?;
+        let mut done = 0;
+        let parts = front.zip(front_carved);
+        let mut load = |(part, carved)| Front::load(carved, part, (file, &cpu, settings), &mut done, report);
+        let front = parts.map(&mut load).transpose()?;
+        upload(file, &main.arch, &cpu, engine.load(&mut stream)?, &mut done, report)?;
         Ok(Llm {
             sequences: (0..settings.max_batch).map(|_| None).collect(),
             engine: engine.serve()?,
@@ -102,6 +124,8 @@ impl Llm {
             device,
             cpu,
             arch,
+            main,
+            front,
             settings: settings.clone(),
             batch: Batch::new(settings),
             queue: AdmissionQueue::new(settings.queue, Governor::backpressure(settings)?),
@@ -114,15 +138,20 @@ impl Llm {
     ///
     /// # Errors
     /// As [`Llm::open`].
-    pub fn plan_only(file: &ModelFile, settings: &Settings) -> Result<MemoryPlan, EngineError> {
+    pub fn plan_only(file: &ModelFile, settings: &Settings) -> Result<Vec<(String, MemoryPlan)>, EngineError> {
         settings.check()?;
         let description = ModelDescription::from_gguf(file.gguf())?;
         let arch = Arch::new(file, &description, settings.block_tokens)?;
-        let demands = model::demands(&arch, &settings.config(&arch))?;
-        let reprice = |config: &memtier::plan::Config| Ok(model::demands(&arch, config)?);
-        let memtier::PlanRequest { limits, config, locks, reprice } = settings.request(&arch, &reprice);
-        let input = memtier::PlanInput { limits, config, locks, demands: &demands, reprice };
-        Ok(memtier::plan_memory(&input).map_err(memtier::PlanError::from)?)
+        let Assignment { main, front } = Assignment::decide(&arch, settings)?;
+        let plan = |part: Part| part.preview(&arch, settings).map(|plan| (part.name, plan));
+        front.into_iter().chain([main]).map(plan).collect()
+    }
+
+    /// The devices: one, or the one with the first layers and the host with the rest.
+    pub fn parts(&self) -> Vec<PartReport<'_>> {
+        let (plan, report) = (self.engine.memory_plan(), self.engine.memory_report());
+        let main = PartReport { name: &self.main.name, plan, report };
+        self.front.iter().map(Front::part).chain([main]).collect()
     }
 
     /// The accepted plan.
@@ -180,22 +209,6 @@ impl Llm {
 fn capacity(arch: &Arch, settings: &Settings) -> Tokens {
     let kv = model::spec(arch, &settings.config(arch)).kv;
     Tokens::new(kv.most.count().saturating_mul(settings.block_tokens as u64))
-}
-
-/// Declares, plans and carves.
-fn plan(
-    mut engine: Engine<Loading>,
-    arch: &Arch,
-    settings: &Settings,
-) -> Result<(Engine<Planning<Model>>, Stream<memtier::Host>), EngineError> {
-    let config = settings.config(arch);
-    let lines = engine.declare_bundle::<Model>(model::spec(arch, &config));
-    let stream = engine.declare(model::stream_spec(arch, &config)?);
-    let reprice = |config: &memtier::plan::Config| Ok(model::demands(arch, config)?);
-    let engine = engine.plan(settings.request(arch, &reprice)).map_err(|refused| refused.report)?;
-    let mut engine = engine.carve(lines).map_err(|failed| failed.error)?;
-    let stream = engine.open_stream(stream)?;
-    Ok((engine, stream))
 }
 
 #[allow(dead_code, reason = "documents that the engine crosses threads")]

@@ -1,8 +1,8 @@
 //! One forward pass over whatever is pending.
 
-use memtier::{Fence, LaunchError, Step, StepError};
+use memtier::{Fence, GlobalKv, LaunchError, Step, StepError, SwaKv, Ticket, f16};
 
-use super::{Llm, Probe, Token, batch::Batch};
+use super::{Llm, Probe, Token, batch::Batch, front::Front};
 use crate::{
     EngineError,
     forward::{Pass, forward},
@@ -53,7 +53,7 @@ impl Llm {
         for index in 0..self.batch.shares.len() {
             let (row, count, complete) = self.batch.shares[index];
             let Some(sequence) = &mut self.sequences[row] else { continue };
-            sequence.advance(count, &fence)?;
+            advance(self.front.as_ref(), sequence, count, &fence)?;
             if complete {
                 let token = self.batch.sampled[pick];
                 pick += 1;
@@ -73,14 +73,18 @@ impl Llm {
 
     /// One forward pass over `self.batch`. With `logits` they are copied out (picks x vocabulary).
     pub(super) fn pass(&mut self, logits: Option<&mut [f32]>, probe: Option<Probe<'_>>) -> Result<Fence, EngineError> {
-        let Llm { sequences, engine, stream, cpu, arch, batch, .. } = self;
+        let Llm { sequences, engine, stream, cpu, main, front, batch, .. } = self;
+        let arch = &main.arch;
         for (row, count, _) in &batch.shares {
             if let Some(sequence) = &mut sequences[*row] {
                 sequence.slide(arch.window, *count)?;
+                if let (Some(front), Some(cached)) = (&front, &mut sequence.front) {
+                    front.slide(cached, sequence.done, *count)?;
+                }
             }
         }
         let mut step = engine.step(stream)?;
-        write_inputs(&mut step, batch, sequences)?;
+        write_inputs(&mut step, batch, sequences, |sequence| Some((&sequence.kv, sequence.window.as_ref())))?;
         let pass = Pass { tokens: batch.tokens.len(), picks: batch.picks.len() };
         {
             let Step { buffers, on, scratch, .. } = &mut step;
@@ -88,15 +92,33 @@ impl Llm {
             let mut frame = scratch.nested();
             let mut span = frame.take(pass.picks * arch.vocab())?;
             let mut copy = Vec::new();
-            let mut probe = probe;
+            // Two closures see it, one after the other.
+            let probe = std::cell::RefCell::new(probe);
+            let mut failed = None;
+            let mut enter = |x: &mut memtier::StableSpanMut<'_, f32, _>| -> Result<(), LaunchError> {
+                let Some(front) = front else { return Ok(()) };
+                let mut probe = probe.borrow_mut();
+                let probe = probe.as_mut().map(|probe| &mut **probe as Probe<'_>);
+                match front.pass(cpu, (batch, sequences), |host| on.read::<f32>(&*x, host), probe) {
+                    Ok(host) => on.write(x, host),
+                    Err(error) => {
+                        failed = Some(error);
+                        Err(LaunchError::Unsupported { what: "the layers on the device", why: "they failed" })
+                    }
+                }
+            };
             let mut see = |layer: usize, x: memtier::StableSpan<'_, f32, _>| -> Result<(), LaunchError> {
-                let Some(probe) = &mut probe else { return Ok(()) };
+                let Some(probe) = &mut *probe.borrow_mut() else { return Ok(()) };
                 copy.resize(x.len(), 0.0);
                 on.read::<f32>(x, &mut copy)?;
                 probe(layer, &copy);
                 Ok(())
             };
-            forward(cpu, arch, pass, buffers, on, frame.nested(), &mut span, &mut see)?;
+            let ran = forward(cpu, arch, pass, buffers, on, frame.nested(), &mut span, &mut enter, &mut see);
+            if let Some(failed) = failed {
+                return Err(failed);
+            }
+            ran?;
             if let Some(logits) = logits {
                 on.read::<f32>(&span, logits)?;
             }
@@ -106,17 +128,34 @@ impl Llm {
     }
 }
 
+/// `count` tokens of a request were written, in every part.
+pub(super) fn advance(
+    front: Option<&Front>,
+    sequence: &mut Sequence,
+    count: usize,
+    fence: &Fence,
+) -> Result<(), EngineError> {
+    if let (Some(front), Some(cached)) = (front, &mut sequence.front) {
+        front.advance(cached, count)?;
+    }
+    sequence.advance(count, fence)
+}
+
+/// Where a part finds a request's keys and values.
+type Blocks<'s> = (&'s Ticket<GlobalKv<f16>>, Option<&'s Ticket<SwaKv<f16>>>);
+
 /// Writes what the pass reads, and the page table rows of its requests.
-fn write_inputs(
+pub(super) fn write_inputs(
     step: &mut Step<'_, Model, memtier::Eager<memtier::Host>>,
     batch: &Batch,
     sequences: &[Option<Sequence>],
+    blocks: impl Fn(&Sequence) -> Option<Blocks<'_>>,
 ) -> Result<(), EngineError> {
     let Step { buffers: ModelView { work, table, window_table, .. }, on, .. } = step;
     for (row, ..) in &batch.shares {
-        let Some(sequence) = &sequences[*row] else { continue };
-        table.set(on, *row, &sequence.kv)?;
-        if let (Some(table), Some(ticket)) = (window_table.as_mut(), &sequence.window) {
+        let Some((kv, window)) = sequences[*row].as_ref().and_then(&blocks) else { continue };
+        table.set(on, *row, kv)?;
+        if let (Some(table), Some(ticket)) = (window_table.as_mut(), window) {
             table.set(on, *row, ticket)?;
         }
     }

@@ -55,7 +55,10 @@ impl Llm {
             }
         }
         let window = bundle.window.as_ref().map(|pool| pool.open(room));
-        self.sequences[row] = Some(Sequence::new(kv, window, prompt, most, sampling));
+        let front = self.front.as_ref().map(|front| front.open(room)).transpose()?;
+        let mut sequence = Sequence::new(kv, window, prompt, most, sampling);
+        sequence.front = front;
+        self.sequences[row] = Some(sequence);
         Ok(row)
     }
 
@@ -76,6 +79,9 @@ impl Llm {
     pub fn end(&mut self, row: Row) -> Result<(), EngineError> {
         let sequence = self.sequences.get_mut(row).and_then(Option::take);
         let sequence = sequence.ok_or(EngineError::NoSequence { row })?;
+        if let Some(front) = &mut self.front {
+            front.end(row)?;
+        }
         let mut step = self.engine.step(&mut self.stream)?;
         let Step { buffers: ModelView { table, window_table, .. }, on, .. } = &mut step;
         table.clear(on, row)?;

@@ -1,6 +1,6 @@
 //! Teacher-forced logits.
 
-use super::{Llm, Probe};
+use super::{Llm, Probe, pass::advance};
 use crate::{EngineError, sequence::Sampling};
 
 impl Llm {
@@ -41,7 +41,7 @@ impl Llm {
                 Err(error) => break Err(error),
                 Ok(fence) => {
                     if let Some(sequence) = &mut self.sequences[row]
-                        && let Err(error) = sequence.advance(count, &fence)
+                        && let Err(error) = advance(self.front.as_ref(), sequence, count, &fence)
                     {
                         break Err(error);
                     }

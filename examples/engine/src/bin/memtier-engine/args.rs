@@ -55,12 +55,14 @@ Serves a GGUF model from memory that was planned to the byte.
   --max-tokens N        length of the answer (128)
   --threads N           (all cores)
   --budget SIZE         what plan and engine may take: 512MiB, 2GiB (2GiB)
+  --gpu-layers N|auto   layers on the device, the first ones; the rest runs on the host (no device)
   --max-batch N         sequences at once (4)
   --max-seq-len N       tokens of a sequence, prompt and answer (2048)
   --prefill-chunk N     prompt tokens of one pass (512)
   --block-tokens N      tokens of a KV block (16)
-  --lock NAME           a setting that a refusal must not suggest to change: max-batch, max-seq-len, prefill-chunk, budget
-  --vram-budget SIZE    what may be used of the device; bounds --budget
+  --lock NAME           a setting that a refusal must not suggest to change: max-batch, max-seq-len, prefill-chunk,
+                        gpu-layers, budget
+  --vram-budget SIZE    what may be used of the device; bounds --budget, or the layers of --gpu-layers
   --max-slots N         requests that run at once, the others wait (--max-batch)
   --queue N             requests that may wait (64)
   --pressure-config FILE  thresholds, ladder and admission, one `key = value` a line
@@ -107,7 +109,11 @@ fn lock(locks: &mut Locks, value: OsString) -> Result<(), String> {
         "max-seq-len" => locks.max_seq_len = true,
         "prefill-chunk" => locks.prefill_chunk = true,
         "budget" => locks.budget = true,
-        _ => return Err(format!("--lock {name}: expected max-batch, max-seq-len, prefill-chunk or budget")),
+        "gpu-layers" => locks.gpu_layers = true,
+        _ => {
+            let known = "max-batch, max-seq-len, prefill-chunk, gpu-layers or budget";
+            return Err(format!("--lock {name}: expected {known}"));
+        }
     }
     Ok(())
 }
@@ -119,6 +125,7 @@ const FLAGS: &[&str] = &[
     "max-tokens",
     "threads",
     "budget",
+    "gpu-layers",
     "max-batch",
     "max-seq-len",
     "prefill-chunk",
@@ -214,6 +221,9 @@ pub(crate) fn read(args: impl Iterator<Item = OsString>) -> Result<Option<Args>,
             "max-tokens" => read.max_tokens = parse(&flag, value, count)?,
             "threads" => read.settings.threads = parse(&flag, value, count)?,
             "budget" => read.settings.budget = size(&flag, value)?,
+            "gpu-layers" => {
+                read.settings.gpu_layers = Some(parse(&flag, value, "a number of layers, or auto")?);
+            }
             "max-batch" => read.settings.max_batch = parse(&flag, value, count)?,
             "max-seq-len" => read.settings.max_seq_len = parse(&flag, value, count)?,
             "prefill-chunk" => read.settings.prefill_chunk = parse(&flag, value, count)?,
@@ -284,6 +294,8 @@ mod tests {
                 "--pressure-config /nowhere: cannot read",
             ),
             (&["demo", "--model-file", "m", "--cost-anchors", "/nowhere"], "--cost-anchors /nowhere: cannot read"),
+            (&["demo", "--model-file", "m", "--gpu-layers", "most"], "--gpu-layers most"),
+            (&["demo", "--model-file", "m", "--gpu-layers", "-3"], "--gpu-layers"),
             (&["demo"], "--model-file"),
             (&["dance"], "dance"),
             (&[], "no command"),

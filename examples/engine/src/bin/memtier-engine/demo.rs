@@ -7,7 +7,7 @@ use std::{
 
 use memtier::MemoryReport;
 use memtier_engine::{
-    EngineError, Llm, ModelFile, Outcome, Progress, RequestId, Row, Sampling, Token,
+    EngineError, Llm, ModelFile, Outcome, PartReport, Progress, RequestId, Row, Sampling, Token,
     policy::process_watcher,
     tokenizer::{Decoder, Tokenizer},
 };
@@ -120,13 +120,34 @@ impl Listener for Audience<'_> {
     }
 }
 
+/// What one device was planned for, and what it held while it served.
+struct OnDevice {
+    name: String,
+    planned: u64,
+    report: MemoryReport,
+}
+
+impl From<PartReport<'_>> for OnDevice {
+    fn from(part: PartReport<'_>) -> Self {
+        let PartReport { name, plan, report } = part;
+        OnDevice { name: name.to_owned(), planned: plan.total().count(), report }
+    }
+}
+
+impl OnDevice {
+    fn figures(&self) -> serde_json::Value {
+        let (planned, live) = (self.planned, self.report.device.live.count());
+        serde_json::json!({ "name": self.name, "planned_bytes": planned, "live_bytes": live })
+    }
+}
+
 /// Answers all prompts, as many at once as there are slots.
 fn answer(
     args: &Args,
     served: &mut Served,
     prompts: &[String],
     tally: &mut Tally,
-) -> Result<(Vec<Result<String, EngineError>>, MemoryReport), EngineError> {
+) -> Result<(Vec<Result<String, EngineError>>, Vec<OnDevice>), EngineError> {
     let Served { llm, tokenizer, .. } = served;
     let tokenizer = &*tokenizer;
     let mut audience = Audience { tokenizer, replies: Vec::new(), bar: None, prefill: (0, 0) };
@@ -148,10 +169,10 @@ fn answer(
     drive(llm, tally, &mut audience)?;
     println!();
     // While the requests still hold their blocks.
-    let report = llm.memory_report();
+    let reports = llm.parts().into_iter().map(OnDevice::from).collect();
     let replies = audience.replies;
     replies.iter().filter_map(|reply| reply.row).try_for_each(|row| llm.end(row))?;
-    Ok((replies.into_iter().map(|reply| reply.failed.map_or(Ok(reply.text), Err)).collect(), report))
+    Ok((replies.into_iter().map(|reply| reply.failed.map_or(Ok(reply.text), Err)).collect(), reports))
 }
 
 fn prompts(args: &Args) -> Vec<String> {
@@ -174,20 +195,26 @@ pub(crate) fn generate(args: &Args) -> Result<(), Box<dyn std::error::Error>> {
 pub(crate) fn run(args: &Args) -> Result<(), Box<dyn std::error::Error>> {
     let mut served = open(args)?;
     println!("{}", args.model.display());
-    println!("\nPlan\n{}\n", served.llm.memory_plan());
+    println!("\nPlan");
+    served.llm.parts().iter().for_each(|part| println!("{}\n{}", part.name, part.plan));
+    println!();
     warm_up(&mut served)?;
-    let before = served.llm.device().report();
+    let commits_of = |reports: &[OnDevice]| reports.iter().map(|on| on.report.device.planned_commits).sum::<u64>();
+    let before = commits_of(&served.llm.parts().into_iter().map(OnDevice::from).collect::<Vec<_>>());
     let prompts = prompts(args);
     let mut tally = Tally::default();
     println!("> {}\n", prompts[0]);
-    let (answers, report) = answer(args, &mut served, &prompts, &mut tally)?;
+    let (answers, reports) = answer(args, &mut served, &prompts, &mut tally)?;
     for (prompt, answer) in prompts.iter().zip(&answers).skip(1) {
         println!("\n> {prompt}\n\n{}", answer.as_deref().unwrap_or_default());
     }
-    let (device, pinned) = (report.unplanned_acquisitions(), report.device.pinned_acquisitions);
-    let commits = report.device.planned_commits - before.planned_commits;
+    let sum = |count: fn(&MemoryReport) -> u64| reports.iter().map(|on| count(&on.report)).sum::<u64>();
+    let device = sum(MemoryReport::unplanned_acquisitions);
+    let pinned = sum(|report| report.device.pinned_acquisitions);
+    let commits = commits_of(&reports) - before;
     let (prefill, decode) = (Tally::speed(tally.prefill), Tally::speed(tally.decode));
-    println!("\nMemory\n{report}\n");
+    println!("\nMemory");
+    reports.iter().for_each(|on| println!("{}\n{}\n", on.name, on.report));
     if !served.llm.decisions().is_empty() {
         println!("Memory policy\n{}\n", served.llm.decisions());
     }
@@ -210,8 +237,9 @@ pub(crate) fn run(args: &Args) -> Result<(), Box<dyn std::error::Error>> {
             "prefill_tok_s": prefill,
             "decode_tokens": tally.decode.0,
             "decode_tok_s": decode,
-            "planned_bytes": served.llm.memory_plan().total().count(),
-            "live_bytes": report.device.live.count(),
+            "planned_bytes": reports.iter().map(|on| on.planned).sum::<u64>(),
+            "live_bytes": sum(|report| report.device.live.count()),
+            "devices": reports.iter().map(OnDevice::figures).collect::<Vec<_>>(),
             "allocations_while_serving": { "device": device, "pinned": pinned, "host_heap": tally.heap },
             "planned_commits_while_serving": commits,
             "decisions": served.llm.decisions().list().iter().map(ToString::to_string).collect::<Vec<_>>(),

@@ -35,6 +35,9 @@ fn main() -> ExitCode {
             match error.downcast_ref() {
                 // A refused plan is the operator's text: itemised, with what to change.
                 Some(EngineError::Plan(PlanError::DoesNotFit(failure))) => eprintln!("{}", failure.report()),
+                Some(EngineError::DevicePlan { device, source: PlanError::DoesNotFit(failure) }) => {
+                    eprintln!("{device}\n{}", failure.report());
+                }
                 _ => eprintln!("memtier-engine: {error}"),
             }
             ExitCode::FAILURE
@@ -45,7 +48,9 @@ fn main() -> ExitCode {
 fn run(args: &args::Args) -> Result<(), Box<dyn std::error::Error>> {
     match args.command {
         args::Command::Plan => {
-            println!("{}", plan(args)?);
+            for (name, plan) in plan(args)? {
+                println!("{name}\n{plan}");
+            }
             Ok(())
         }
         args::Command::Demo => demo::run(args),
@@ -55,6 +60,7 @@ fn run(args: &args::Args) -> Result<(), Box<dyn std::error::Error>> {
     }
 }
 
-fn plan(args: &args::Args) -> Result<memtier::MemoryPlan, EngineError> {
+/// The plan of every device.
+fn plan(args: &args::Args) -> Result<Vec<(String, memtier::MemoryPlan)>, EngineError> {
     Llm::plan_only(&ModelFile::open(&args.model)?, &args.settings)
 }

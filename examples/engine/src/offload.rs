@@ -1,0 +1,178 @@
+//! Which layers run on the device: decided here, once, and read by the loader, the builder of the bundles and the forward
+//! pass alike.
+//!
+//! The engine has a device and a host. Where the two are the same machine, two host backends stand in, each with a budget
+//! of its own. The first layers run on the device and the rest on the host, as memtier's offload plan says; embedding,
+//! last norm and head are on the host, unless every layer is on the device.
+
+use std::str::FromStr;
+
+use memtier::plan::offload::OffloadPlan;
+use memtier::plan::{Config, Demand, Limits, Locks, Reprice};
+use memtier::{
+    Bundle, Bytes, Device, Engine, Host, HostBackend, Layers, Line, Loading, MemoryPlan, Overflow, PlanError,
+    PlanRequest, Space, Stream,
+};
+
+use crate::{
+    EngineError,
+    arch::Arch,
+    config::Settings,
+    model::{self, Model},
+    policy,
+};
+
+/// How many layers the operator wants on the device.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum GpuLayers {
+    /// The first so many; more than there are is all of them.
+    Count(u64),
+    /// As many as its budget holds.
+    Auto,
+}
+
+impl FromStr for GpuLayers {
+    type Err = std::num::ParseIntError;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        if text == "auto" { Ok(GpuLayers::Auto) } else { text.parse().map(GpuLayers::Count) }
+    }
+}
+
+/// A run of layers and the memory it is planned for.
+#[derive(Clone, PartialEq, Debug)]
+pub(crate) struct Part {
+    /// Its name in reports.
+    pub(crate) name: String,
+    /// Its layers.
+    pub(crate) arch: Arch,
+    /// The most that it may take.
+    pub(crate) budget: Bytes,
+    /// Whether it is on the device, so that fewer layers make it smaller.
+    on_device: bool,
+}
+
+/// Who runs what.
+#[derive(Clone, PartialEq, Debug)]
+pub(crate) struct Assignment {
+    /// Embedding, last layers and head: everything, where there is one part.
+    pub(crate) main: Part,
+    /// The first layers, where they are on a device and the rest is not.
+    pub(crate) front: Option<Part>,
+}
+
+impl Assignment {
+    /// Decides. Without [`Settings::gpu_layers`] there is one part, on the host.
+    ///
+    /// # Errors
+    /// [`EngineError::Unsupported`] when a size overflows.
+    pub(crate) fn decide(arch: &Arch, settings: &Settings) -> Result<Self, EngineError> {
+        let all = arch.layers.len();
+        let budget = policy::plan_budget(settings).0;
+        let plan = match settings.gpu_layers {
+            None => OffloadPlan::new(Layers::ZERO, Layers::new(all as u64)),
+            Some(GpuLayers::Count(count)) => OffloadPlan::new(Layers::new(count), Layers::new(all as u64)),
+            Some(GpuLayers::Auto) => OffloadPlan::longest(Layers::new(all as u64), |plan| {
+                on_device(arch, plan, budget).is_ok_and(|part| part.fits(arch, settings))
+            }),
+        };
+        let on_device = on_device(arch, plan, budget)?;
+        let count = plan.gpu_layers().count() as usize;
+        if plan.holds_outside() && settings.gpu_layers.is_some() {
+            return Ok(Assignment { main: on_device, front: None });
+        }
+        let name = if count == 0 {
+            "host".to_owned()
+        } else {
+            format!("host: layers {count} to {}, embedding, head", all - 1)
+        };
+        let host = if settings.gpu_layers.is_some() { settings.budget } else { budget };
+        let main = Part { name, arch: arch.part(count..all, true)?, budget: host, on_device: false };
+        Ok(Assignment { main, front: (count > 0).then_some(on_device) })
+    }
+}
+
+/// The device's part of a plan.
+fn on_device(arch: &Arch, plan: OffloadPlan, budget: Bytes) -> Result<Part, EngineError> {
+    let count = plan.gpu_layers().count() as usize;
+    let name = match count {
+        count if plan.holds_outside() => format!("device: all {count} layers"),
+        1 => "device: layer 0".to_owned(),
+        count => format!("device: layers 0 to {}", count.saturating_sub(1)),
+    };
+    Ok(Part { name, arch: arch.part(0..count, plan.holds_outside())?, budget, on_device: true })
+}
+
+impl Part {
+    /// What the part asks for under a configuration, of which `gpu_layers` decides the layers where it is on the device.
+    ///
+    /// # Errors
+    /// [`Overflow`].
+    pub(crate) fn demands(&self, whole: &Arch, config: &Config) -> Result<Vec<Demand>, Overflow> {
+        let all = Layers::new(whole.layers.len() as u64);
+        match config.gpu_layers {
+            Some(layers) if self.on_device => {
+                let plan = OffloadPlan::new(layers, all);
+                let count = plan.gpu_layers().count() as usize;
+                if count == 0 && !plan.holds_outside() {
+                    return Ok(Vec::new());
+                }
+                let part = whole.part(0..count, plan.holds_outside()).map_err(|_| Overflow)?;
+                Ok(model::demands(&part, config)?)
+            }
+            _ => Ok(model::demands(&self.arch, config)?),
+        }
+    }
+
+    /// The plan that is asked for. Layers are a lever on the device only.
+    pub(crate) fn request<'a>(&self, whole: &Arch, settings: &Settings, reprice: Reprice<'a>) -> PlanRequest<'a> {
+        let layers = self.on_device.then(|| Layers::new(self.arch.layers.len() as u64));
+        PlanRequest {
+            limits: Limits::new(Host::NAME, self.budget),
+            config: Config { gpu_layers: layers, ..settings.config(whole) },
+            locks: Locks { gpu_layers: settings.locks.gpu_layers || !self.on_device, ..settings.locks },
+            reprice: Some(reprice),
+        }
+    }
+
+    /// A refusal of this part, by name where it is not the only one.
+    pub(crate) fn refused(&self, settings: &Settings, source: PlanError) -> EngineError {
+        match settings.gpu_layers {
+            None => EngineError::Plan(source),
+            Some(_) => EngineError::DevicePlan { device: self.name.clone(), source },
+        }
+    }
+
+    /// An engine on the part's own device, with all that the part wants declared.
+    ///
+    /// # Errors
+    /// [`EngineError::Size`].
+    pub(crate) fn declare(&self, whole: &Arch, settings: &Settings) -> Result<Declared, EngineError> {
+        let device = Device::new(HostBackend::new(), self.budget);
+        let mut engine = Engine::open(&device);
+        let config = settings.config(whole);
+        let lines = engine.declare_bundle::<Model>(model::spec(&self.arch, &config));
+        let stream = engine.declare(model::stream_spec(&self.arch, &config)?);
+        Ok((device, engine, lines, stream))
+    }
+
+    /// The plan that the part would be carved from. Nothing is opened.
+    ///
+    /// # Errors
+    /// [`EngineError::Plan`] or [`EngineError::DevicePlan`] when it does not fit.
+    pub(crate) fn preview(&self, whole: &Arch, settings: &Settings) -> Result<MemoryPlan, EngineError> {
+        let reprice = |config: &Config| self.demands(whole, config);
+        let request = self.request(whole, settings, &reprice);
+        let (_, engine, ..) = self.declare(whole, settings)?;
+        engine.preview(request).map_err(|refused| self.refused(settings, refused))
+    }
+
+    fn fits(&self, whole: &Arch, settings: &Settings) -> bool {
+        // Without levers: most prefixes that are tried do not fit, and nobody reads why.
+        let request = PlanRequest { reprice: None, ..self.request(whole, settings, &|_| Err(Overflow)) };
+        self.declare(whole, settings).is_ok_and(|(_, engine, ..)| engine.preview(request).is_ok())
+    }
+}
+
+/// A device, its engine before the plan, and the names of what was declared.
+pub(crate) type Declared = (Device, Engine<Loading>, <Model as Bundle>::Lines, Line<Stream<Host>>);

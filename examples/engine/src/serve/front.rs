@@ -1,0 +1,194 @@
+//! The layers that run on the device while the rest runs on the host: an engine of their own, with their weights, their
+//! keys and values and their scratch.
+
+use memtier::{
+    Bytes, Device, Engine, Fence, GlobalKv, MemoryPlan, MemoryReport, Planning, Serving, Step, Stream, SwaKv, Ticket,
+    Tokens, f16,
+};
+
+use super::{Probe, Row, batch::Batch, pass::write_inputs};
+use crate::{
+    EngineError, ModelFile,
+    arch::Arch,
+    config::Settings,
+    forward::{Pass, forward},
+    load::{Progress, upload},
+    model::{self, Model, ModelView},
+    offload::Part,
+    ops::Cpu,
+    sequence::Sequence,
+};
+
+/// Keys and values of one request in one part.
+pub(crate) struct Cached {
+    pub(crate) kv: Ticket<GlobalKv<f16>>,
+    pub(crate) window: Option<Ticket<SwaKv<f16>>>,
+}
+
+/// A part that has its memory and not its weights.
+pub(super) struct Carved {
+    pub(super) engine: Engine<Planning<Model>>,
+    pub(super) stream: Stream<memtier::Host>,
+    pub(super) device: Device,
+}
+
+/// Plans a part and carves its memory.
+///
+/// # Errors
+/// [`EngineError::Plan`] when it does not fit; nothing was acquired.
+pub(super) fn carve(part: &Part, whole: &Arch, settings: &Settings) -> Result<Carved, EngineError> {
+    let (device, engine, lines, stream) = part.declare(whole, settings)?;
+    let reprice = |config: &memtier::plan::Config| part.demands(whole, config);
+    let engine = engine.plan(part.request(whole, settings, &reprice));
+    let engine = engine.map_err(|refused| part.refused(settings, refused.report))?;
+    let mut engine = engine.carve(lines).map_err(|failed| failed.error)?;
+    let stream = engine.open_stream(stream)?;
+    Ok(Carved { engine, stream, device })
+}
+
+/// The device's part, serving.
+pub(super) struct Front {
+    engine: Engine<Serving<Model>>,
+    stream: Stream<memtier::Host>,
+    part: Part,
+    /// The residual stream on its way there and back.
+    x: Vec<f32>,
+    /// Behind the last pass.
+    fence: Option<Fence>,
+}
+
+impl Front {
+    /// Uploads the weights of a carved part.
+    ///
+    /// # Errors
+    /// [`EngineError`] of the tensor that failed.
+    pub(super) fn load(
+        carved: Carved,
+        part: Part,
+        (file, cpu, settings): (&ModelFile, &Cpu, &Settings),
+        done: &mut u64,
+        report: &mut dyn FnMut(Progress),
+    ) -> Result<Self, EngineError> {
+        let Carved { mut engine, mut stream, .. } = carved;
+        upload(file, &part.arch, cpu, engine.load(&mut stream)?, done, report)?;
+        let tokens = model::pass_tokens(&settings.config(&part.arch));
+        let x = vec![0.0; tokens * part.arch.weights.hidden];
+        Ok(Front { engine: engine.serve()?, stream, part, x, fence: None })
+    }
+
+    /// Blocks for a request of up to `room` tokens.
+    ///
+    /// # Errors
+    /// [`EngineError::Capacity`]; nothing was taken.
+    pub(super) fn open(&self, room: Tokens) -> Result<Cached, EngineError> {
+        let bundle = self.engine.bundle();
+        let mut kv = bundle.kv.open(room);
+        while let Err(full) = kv.extend(room) {
+            // The plan may have paid for more blocks than were committed so far.
+            let Some(commit) = bundle.kv.planned_commit() else { return Err(full.into()) };
+            bundle.kv.grow(commit).map_err(|error| EngineError::Busy(error.to_string()))?;
+        }
+        Ok(Cached { kv, window: bundle.window.as_ref().map(|pool| pool.open(room)) })
+    }
+
+    /// Makes room in a request's window for the next `count` tokens, of which `done` came before.
+    pub(super) fn slide(&self, cached: &mut Cached, done: usize, count: usize) -> Result<(), EngineError> {
+        let Some(ticket) = &mut cached.window else { return Ok(()) };
+        ticket.evict_before(Tokens::new((done + 1).saturating_sub(self.part.arch.window) as u64));
+        ticket.extend(Tokens::new(count as u64))?;
+        Ok(())
+    }
+
+    /// Runs the layers over `x`, tokens x hidden, in place.
+    ///
+    /// # Errors
+    /// [`EngineError`].
+    pub(super) fn pass(
+        &mut self,
+        cpu: &Cpu,
+        (batch, sequences): (&Batch, &[Option<Sequence>]),
+        copy: impl FnOnce(&mut [f32]) -> Result<(), memtier::LaunchError>,
+        mut probe: Option<Probe<'_>>,
+    ) -> Result<&[f32], EngineError> {
+        let Front { engine, stream, part, x, fence } = self;
+        let arch = &part.arch;
+        let tokens = batch.tokens.len();
+        let x = &mut x[..tokens * arch.weights.hidden];
+        copy(x)?;
+        let mut step = engine.step(stream)?;
+        write_inputs(&mut step, batch, sequences, |sequence| {
+            sequence.front.as_ref().map(|cached| (&cached.kv, cached.window.as_ref()))
+        })?;
+        {
+            let Step { buffers, on, scratch, .. } = &mut step;
+            let on = *on;
+            let mut frame = scratch.nested();
+            let mut logits = frame.take(0)?;
+            let last = arch.first + arch.layers.len() - 1;
+            let given = std::cell::RefCell::new(x);
+            let mut enter = |to: &mut memtier::StableSpanMut<'_, f32, _>| on.write(to, &given.borrow());
+            let mut see = |layer: usize, from: memtier::StableSpan<'_, f32, _>| {
+                if layer != last && probe.is_none() {
+                    return Ok(());
+                }
+                let mut x = given.borrow_mut();
+                on.read::<f32>(from, &mut x)?;
+                if let Some(probe) = &mut probe {
+                    probe(layer, &x);
+                }
+                Ok(())
+            };
+            let pass = Pass { tokens, picks: 0 };
+            forward(cpu, arch, pass, buffers, on, frame.nested(), &mut logits, &mut enter, &mut see)?;
+        }
+        *fence = Some(step.finish()?);
+        Ok(&self.x[..tokens * self.part.arch.weights.hidden])
+    }
+
+    /// The last pass wrote `count` tokens of a request.
+    pub(super) fn advance(&self, cached: &mut Cached, count: usize) -> Result<(), EngineError> {
+        let Some(fence) = &self.fence else { return Ok(()) };
+        let count = Tokens::new(count as u64);
+        cached.kv.advance(count, fence)?;
+        if let Some(window) = &mut cached.window {
+            window.advance(count, fence)?;
+        }
+        Ok(())
+    }
+
+    /// Clears the rows of a request that ends.
+    ///
+    /// # Errors
+    /// [`EngineError`].
+    pub(super) fn end(&mut self, row: Row) -> Result<(), EngineError> {
+        let mut step = self.engine.step(&mut self.stream)?;
+        let Step { buffers: ModelView { table, window_table, .. }, on, .. } = &mut step;
+        table.clear(on, row)?;
+        if let Some(window_table) = window_table {
+            window_table.clear(on, row)?;
+        }
+        Ok(())
+    }
+
+    pub(super) fn part(&self) -> PartReport<'_> {
+        PartReport { name: &self.part.name, plan: self.engine.memory_plan(), report: self.engine.memory_report() }
+    }
+}
+
+/// What one of the devices was planned for and what it holds.
+#[derive(Debug)]
+pub struct PartReport<'l> {
+    /// Which device, and what runs on it.
+    pub name: &'l str,
+    /// Its plan.
+    pub plan: &'l MemoryPlan,
+    /// What it holds now.
+    pub report: MemoryReport,
+}
+
+impl PartReport<'_> {
+    /// What it may take.
+    pub fn budget(&self) -> Bytes {
+        self.plan.budget()
+    }
+}
