@@ -7,4 +7,5 @@ pub mod engine_author;
 pub mod errors;
 pub mod first_errors;
 pub mod library_author;
+pub mod memory_policy;
 pub mod operator;

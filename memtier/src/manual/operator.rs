@@ -32,3 +32,6 @@
 //! | `forward-scratch` | activations | every step |
 //! | `pooled` | KV blocks | every request |
 //! | `host-pinned` | page-locked buffers | with the process |
+//!
+//! What is done when memory gets short while serving, and the flags and the file for it, is in
+//! [memory policy](super::memory_policy).

@@ -1,6 +1,8 @@
 //! The engine: from a file to answers.
 
 mod batch;
+#[cfg(test)]
+mod evict_tests;
 mod front;
 mod pass;
 mod queue;
