@@ -28,6 +28,7 @@ pub mod cache;
 mod checked;
 mod element;
 mod engine;
+pub mod experts;
 mod layout;
 mod line;
 pub mod manual;

@@ -38,7 +38,7 @@ pub struct Residency {
     slots: HashMap<u64, u64>,
     /// The first slot that is lent.
     lent_from: u64,
-    /// Tells the loans of one cache apart.
+    /// The loan that is out, or was last: unlike any other, of this cache or another.
     loan: u64,
 }
 
@@ -100,6 +100,27 @@ impl Residency {
         true
     }
 
+    /// Forgets the expert of a slot, before its bytes change; returns it.
+    pub fn vacate(&mut self, slot: u64) -> Option<u64> {
+        let expert = self.experts.get_mut(usize::try_from(slot).ok()?)?.take()?;
+        self.slots.remove(&expert);
+        Some(expert)
+    }
+
+    /// Takes the slots of a loan back without its experts, which are no longer resident: the loan was lost. Its [`Lent`]
+    /// refills nothing any more. Returns how many slots were lent.
+    pub fn reclaim(&mut self) -> u64 {
+        let lent = self.lent();
+        self.lent_from = self.slots();
+        self.loan = 0;
+        lent
+    }
+
+    /// Whether this is the loan that is out.
+    pub fn is_lent_as(&self, lent: &Lent) -> bool {
+        self.lent() > 0 && self.loan == lent.loan
+    }
+
     /// Lends the last `count` slots; `None` when there are not so many, or a loan is out already.
     pub fn lend(&mut self, count: u64) -> Option<Lent> {
         let first = self.slots().checked_sub(count)?;
@@ -114,18 +135,18 @@ impl Residency {
             }
         }
         self.lent_from = first;
-        self.loan += 1;
+        self.loan = crate::next_id();
         Some(Lent { first, evicted, loan: self.loan })
     }
 
     /// Ends a loan: loads every expert back, each resident as soon as `load` has returned. An expert that was placed
-    /// elsewhere meanwhile stays there.
+    /// elsewhere meanwhile stays there. A loan of another cache, or one that was [reclaimed](Self::reclaim), fills nothing.
     ///
     /// # Errors
-    /// The first error of `load`, with what is still to be refilled: those slots stay empty until it is tried again.
+    /// The first error of `load`, with what is still to be refilled: those slots, from the one that failed to the last, stay
+    /// lent and empty until it is tried again.
     pub fn refill<E>(&mut self, lent: Lent, mut load: impl FnMut(Refill) -> Result<(), E>) -> Result<(), (E, Lent)> {
-        if lent.loan != self.loan {
-            // A loan of another cache: its slots are not ours to fill.
+        if !self.is_lent_as(&lent) {
             return Ok(());
         }
         self.lent_from = self.slots();
@@ -134,9 +155,10 @@ impl Residency {
                 continue;
             }
             if let Err(error) = load(refill) {
-                self.lent_from = lent.first;
+                // What was loaded so far is no longer lent: the loan goes on from the slot that failed.
+                self.lent_from = refill.slot;
                 let evicted = lent.evicted[index..].to_vec();
-                return Err((error, Lent { evicted, ..lent }));
+                return Err((error, Lent { first: refill.slot, evicted, ..lent }));
             }
             self.experts[refill.slot as usize] = Some(refill.expert);
             self.slots.insert(refill.expert, refill.slot);
@@ -191,9 +213,22 @@ mod tests {
         let (error, rest) =
             cache.refill(lent, |refill| if refill.slot == 6 { Err("bus") } else { Ok(()) }).expect_err("slot 6");
         assert_eq!((error, rest.evicted().len()), ("bus", 2));
+        assert_eq!((rest.first_slot(), cache.lent()), (6, 2), "what is back is no longer the prompt path's");
         assert_eq!((cache.slot_of(1005), cache.slot_of(1006), cache.slot_of(1007)), (Some(5), None, None));
         cache.refill(rest, |_| Ok::<(), ()>(())).expect("the bus is back");
         assert!((0..8).all(|slot| cache.slot_of(1000 + slot) == Some(slot)));
+    }
+
+    #[test]
+    fn a_loan_of_another_cache_or_one_that_was_reclaimed_fills_nothing() {
+        let (mut one, mut other) = (full(8), full(8));
+        let (lent, theirs) = (one.lend(2).expect("two of eight"), other.lend(4).expect("four of eight"));
+        one.refill(theirs, |refill| -> Result<(), ()> { panic!("{refill:?} is another cache's") }).expect("nothing");
+        assert_eq!((one.lent(), other.lent()), (2, 4), "both loans are still out");
+        assert_eq!((one.reclaim(), one.lent(), one.slot_of(1007)), (2, 0, None));
+        one.refill(lent, |refill| -> Result<(), ()> { panic!("{refill:?} was given up") }).expect("nothing");
+        assert!(one.place(7, 1007) && one.vacate(7) == Some(1007) && one.slot_of(1007).is_none());
+        assert_eq!((one.vacate(7), one.vacate(99)), (None, None));
     }
 
     #[test]
