@@ -5,6 +5,8 @@
 //! collected when nobody refers to it, no page table names it, and every stream has finished the last step that could
 //! reach it.
 
+mod room;
+
 use std::{
     ops::Deref,
     ptr::NonNull,
@@ -24,7 +26,8 @@ use crate::{
 const FREE: u32 = u32::MAX;
 /// A page table's entry for "no block".
 pub(crate) const HOLE: u32 = u32::MAX;
-/// Blocks that share one note of change: collecting looks at the groups where something happened, not at all blocks.
+/// Blocks that share one note of change, and such groups that share another: collecting looks where something happened, not
+/// at all blocks.
 const GROUP: usize = 64;
 /// The most blocks a pool can have: ids and counts share 32 bits with the two marks above.
 pub(crate) const MOST: u64 = (u32::MAX / 2) as u64;
@@ -43,6 +46,8 @@ pub(crate) struct Core {
     hint: AtomicU32,
     /// For every [`GROUP`] blocks, whether one of them may have become free since the last look.
     changed: Box<[AtomicBool]>,
+    /// The same for every [`GROUP`] groups.
+    changed_groups: Box<[AtomicBool]>,
     state: SpinLock<State>,
 }
 
@@ -144,6 +149,7 @@ impl Core {
         commits: u64,
     ) -> SharedCore {
         let most = most.count();
+        let notes = |per: usize| (0..most.div_ceil(per as u64)).map(|_| AtomicBool::new(false)).collect();
         let block = |_| Block { refs: AtomicU32::new(FREE), ..Block::default() };
         let mut free = Vec::with_capacity(most as usize);
         free.extend((0..committed.count() as u32).rev());
@@ -164,10 +170,16 @@ impl Core {
             blocks: (0..most).map(block).collect(),
             committed: AtomicU32::new(committed.count() as u32),
             hint: AtomicU32::new(HOLE),
-            changed: (0..most.div_ceil(GROUP as u64)).map(|_| AtomicBool::new(false)).collect(),
+            changed: notes(GROUP),
+            changed_groups: notes(GROUP * GROUP),
             state: SpinLock::new(state),
         });
         Arc::new(Owner(NonNull::from(Box::leak(core))))
+    }
+
+    /// Blocks that it can ever have.
+    pub(crate) fn most(&self) -> usize {
+        self.blocks.len()
     }
 
     /// Blocks that have memory.
@@ -186,34 +198,6 @@ impl Core {
         // Below what is free already: low blocks are handed out first, so that the end can be given back.
         state.free.splice(0..0, (from..to).rev());
         Ok(())
-    }
-
-    /// Gives commits of `step` blocks back from the end, down to `least` blocks, as long as all their blocks are free; each can
-    /// be taken again. `release` is told what stays. The caller knows that no launch is in flight.
-    pub(crate) fn give_back<E>(
-        &self,
-        step: Blocks,
-        least: Blocks,
-        release: impl FnOnce(Blocks) -> Result<(), E>,
-    ) -> Result<Blocks, E> {
-        let mut state = self.state.lock();
-        self.collect(&mut state, true);
-        let from = self.committed();
-        let mut to = from;
-        while let Some(next) = to.checked_sub(step.count() as u32).filter(|next| u64::from(*next) >= least.count()) {
-            let is_free = |id: u32| self.blocks[id as usize].refs.load(Ordering::Acquire) == FREE;
-            if !(next..to).all(is_free) {
-                break;
-            }
-            to = next;
-        }
-        if to < from {
-            release(Blocks::new(u64::from(to)))?;
-            state.free.retain(|id| *id < to);
-            state.commits += u64::from(from - to) / step.count().max(1);
-            self.committed.store(to, Ordering::Release);
-        }
-        Ok(Blocks::new(u64::from(from - to)))
     }
 
     /// Takes a planned commit, if there is one left.
@@ -239,19 +223,6 @@ impl Core {
         state.closed = false;
     }
 
-    /// No request gets blocks (`true`), or requests get blocks again. Tells how many are out.
-    pub(crate) fn close(&self, closed: bool) -> Blocks {
-        let mut state = self.state.lock();
-        if closed {
-            // What only the cache needs does not keep a model.
-            self.take_back(&mut state, usize::MAX);
-        }
-        self.collect(&mut state, true);
-        let live = u64::from(self.committed()) - state.free.len() as u64;
-        state.closed = closed && live == 0;
-        Blocks::new(live)
-    }
-
     /// A stream is handed the pool's addresses.
     pub(crate) fn seen_by(&self, lane: &Arc<Lane>) {
         let lanes = &mut self.state.lock().lanes;
@@ -270,75 +241,6 @@ impl Core {
         let mut state = self.state.lock();
         self.collect(&mut state, true);
         Blocks::new(state.free.len() as u64)
-    }
-
-    /// Makes `cache` the pool's cache, unless it has one.
-    pub(crate) fn set_cache(&self, cache: &Arc<Tree>) -> bool {
-        let known = &mut self.state.lock().cache;
-        let is_first = known.strong_count() == 0;
-        if is_first {
-            *known = Arc::downgrade(cache);
-        }
-        is_first
-    }
-
-    /// Blocks that only the pool's cache needs.
-    pub(crate) fn reclaimable(&self) -> Blocks {
-        let cache = self.state.lock().cache.upgrade();
-        Blocks::new(cache.map_or(0, |cache| u64::from(cache.idle())))
-    }
-
-    /// Moves to the free list what nobody refers to and nothing in flight can reach: in the groups where something changed, or
-    /// in all of them. A note may come before what it tells of, so only a look at all blocks finds them all.
-    fn collect(&self, state: &mut State, all: bool) {
-        let settled = state.settled();
-        let committed = self.committed() as usize;
-        // Low blocks end up on top.
-        for (group, changed) in self.changed[..committed.div_ceil(GROUP)].iter().enumerate().rev() {
-            if !changed.load(Ordering::Relaxed) && !all {
-                continue;
-            }
-            changed.store(false, Ordering::Relaxed);
-            let first = group * GROUP;
-            for (id, block) in self.blocks[first..committed.min(first + GROUP)].iter().enumerate().rev() {
-                if !block.is_quiet() {
-                    continue;
-                }
-                if state.is_out_of_reach(block.touched.load(Ordering::Acquire), settled) {
-                    block.refs.store(FREE, Ordering::Relaxed);
-                    state.free.push((first + id) as u32);
-                } else {
-                    // In flight still: looked at again.
-                    changed.store(true, Ordering::Relaxed);
-                }
-            }
-        }
-    }
-
-    /// Notes that the block may become free.
-    #[inline]
-    fn note(&self, id: u32) {
-        self.changed[id as usize / GROUP].store(true, Ordering::Relaxed);
-    }
-
-    /// Takes up to `count` blocks from the cache, those unused for longest first, and frees at once what nothing in flight can
-    /// reach. How many went out of the cache.
-    fn take_back(&self, state: &mut State, count: usize) -> usize {
-        let Some(cache) = state.cache.upgrade() else { return 0 };
-        let settled = state.settled();
-        cache.evict(count, |id| {
-            let block = &self.blocks[id as usize];
-            // As in `release`: the referent was the cache's, and is ours now.
-            if block.refs.load(Ordering::Acquire) == 1
-                && block.pins.load(Ordering::Acquire) == 0
-                && state.is_out_of_reach(block.touched.load(Ordering::Acquire), settled)
-            {
-                block.refs.store(FREE, Ordering::Relaxed);
-                state.free.push(id);
-            } else {
-                self.release(id);
-            }
-        })
     }
 
     /// Takes `count` blocks, all or none, for a request of epoch `epoch` (of the present one, without). `take` sees their ids.
@@ -386,32 +288,6 @@ impl Core {
             block.reached.store(0, Ordering::Relaxed);
             id
         })
-    }
-
-    #[cold]
-    fn make_room(&self, state: &mut State, epoch: Option<u64>, count: usize) -> Result<(), AcquireBlocksError> {
-        if epoch.is_some_and(|epoch| state.epoch != epoch) {
-            return Err(AcquireBlocksError::ModelEnded { pool: self.name });
-        }
-        if state.closed {
-            return Err(AcquireBlocksError::Draining { pool: self.name });
-        }
-        self.collect(state, false);
-        while state.free.len() < count {
-            let before = state.free.len();
-            // What went but is in flight, or shared with a fork, is free later: taking more would empty the cache for nothing.
-            if self.take_back(state, count - before) == 0 || state.free.len() == before {
-                break;
-            }
-        }
-        if state.free.len() < count {
-            self.collect(state, true);
-        }
-        if state.free.len() < count {
-            let (needed, free) = (Blocks::new(count as u64), Blocks::new(state.free.len() as u64));
-            return Err(AcquireBlocksError::Full { pool: self.name, needed, free });
-        }
-        Ok(())
     }
 
     /// A referent is gone.

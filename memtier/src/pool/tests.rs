@@ -239,3 +239,26 @@ fn sizes_that_cannot_be_are_errors() {
     assert!(price(PoolSpec { most: Blocks::new(1 << 33), ..spec }).contains("8589934592"));
     assert!(price(PoolSpec { block_elements: usize::MAX, ..spec }).contains("64 bits"));
 }
+
+#[test]
+fn the_next_model_has_a_cache_of_its_own_whoever_has_a_handle_of_the_old_one() {
+    let pool = pool(4);
+    let cache = |pool: &BlockPool<Kv>| PrefixCache::new(&pool.handle(), PrefixCacheSpec::new(Blocks::new(4)));
+    let old = cache(&pool).unwrap();
+    let root = old.root(&RootKey::new("weights")).unwrap();
+    assert!(matches!(cache(&pool), Err(PrefixCacheError::Second { .. })));
+    let pool = <BlockPool<Kv> as Part>::kept(pool);
+    let new = cache(&pool).unwrap();
+    assert_eq!(old.lookup(&Content::new(root, &[])).unwrap_err(), PrefixCacheError::ModelEnded);
+    assert!(matches!(cache(&pool), Err(PrefixCacheError::Second { .. })));
+    drop((old, new));
+    cache(&pool).unwrap();
+}
+
+#[test]
+fn a_block_larger_than_memory_is_an_error_of_the_cache() {
+    let spec = PoolSpec::fixed(Tokens::new(u64::MAX / 2), 64, Blocks::new(4));
+    let pool = pool_of::<Kv>(spec);
+    let refused = PrefixCache::new(&pool.handle(), PrefixCacheSpec::new(Blocks::new(4))).unwrap_err();
+    assert!(matches!(refused, PrefixCacheError::Size { .. }), "{refused}");
+}

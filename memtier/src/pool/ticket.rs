@@ -213,8 +213,9 @@ impl<K: PoolKind> Ticket<K> {
 
     /// Says that the launches of the step behind `fence` write the next `more` tokens.
     ///
-    /// The system checks what it can: the tokens fit into the blocks, the stream was handed the pool, and launches of that
-    /// step could reach the blocks (through a page table row, or a span taken in that step or before).
+    /// The system checks what it can: the tokens fit into the blocks, which are this request's alone, the stream was handed the pool,
+    /// and launches of that step could reach the blocks (through a page table row, or a span taken in that step or before). Fork a
+    /// request after this, not between the step and this.
     ///
     /// # Errors
     /// [`AdvanceError`]; the ticket is as it was.
@@ -234,6 +235,10 @@ impl<K: PoolKind> Ticket<K> {
                 }
                 if index < self.leased() {
                     return Err(AdvanceError::Cached { block: index });
+                }
+                // What another one wrote there would count as this request's.
+                if self.is_shared(index) {
+                    return Err(AdvanceError::Shared { block: index });
                 }
             }
         }
@@ -341,6 +346,14 @@ pub enum AdvanceError {
     /// The block is the cache's: nobody may have written it.
     #[error("block {block} is in the prefix cache and cannot have been written: `PoolView::own` it in the step before")]
     Cached {
+        /// Position in the ticket's table.
+        block: usize,
+    },
+    /// Somebody else has the block, too: a fork.
+    #[error(
+        "block {block} is shared with another request: `PoolView::own` it in the step that writes it, and fork after `advance`"
+    )]
+    Shared {
         /// Position in the ticket's table.
         block: usize,
     },

@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use super::content::Digest;
+use super::{content::Digest, tree::filled};
 
 /// A change of what is cached.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -36,9 +36,11 @@ pub(super) struct Events {
 }
 
 impl Events {
-    pub(super) fn new(entries: usize, most: usize) -> Self {
-        let digests = vec![Digest::from_bytes([0; 32]); entries].into_boxed_slice();
-        Events { queue: VecDeque::with_capacity(most), most, lost: 0, digests }
+    /// `None` when there is not enough memory.
+    pub(super) fn new(entries: usize, most: usize) -> Option<Self> {
+        let mut queue = VecDeque::new();
+        queue.try_reserve_exact(most).ok()?;
+        Some(Events { queue, most, lost: 0, digests: filled(entries, Digest::from_bytes([0; 32]))? })
     }
 
     pub(super) fn root(&mut self, entry: u32, digest: Digest) {

@@ -8,8 +8,10 @@
 
 mod content;
 mod events;
+mod evict;
 mod hash;
 mod index;
+mod lease;
 mod pins;
 mod tree;
 mod uses;
@@ -18,8 +20,9 @@ use std::{fmt, marker::PhantomData, sync::Arc};
 
 pub use content::{Content, Digest, Extra, Root, RootKey};
 pub use events::CacheEvent;
+pub(crate) use lease::Lease;
 pub use pins::{Pin, PinError, PinOwner};
-pub(crate) use tree::{Lease, Tree};
+pub(crate) use tree::Tree;
 
 use super::{BlockRef, InFlight, PoolHandle, Shareable, Ticket, core::HOLE, kind::PoolKind};
 use crate::{
@@ -28,14 +31,18 @@ use crate::{
     units::{Blocks, Tokens},
 };
 use events::Events;
-use tree::{Added, At};
+use lease::At;
+use tree::Added;
+
+/// Models and adapters at a time: their keys are compared one by one.
+const MOST_ROOTS: usize = 1 << 16;
 
 /// How large a cache may become. Its books are allocated when it is made: about 64 bytes and the tokens for each block.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct PrefixCacheSpec {
-    /// Blocks that can be cached at a time. The blocks themselves are the pool's.
+    /// Blocks that can be cached at a time: the blocks themselves are the pool's, so no more than it has.
     pub most: Blocks,
-    /// Roots (models with their adapters) at a time.
+    /// Roots (models with their adapters) at a time: up to 65,536.
     pub roots: usize,
     /// Blocks that may be pinned, all owners together.
     pub pinned: Blocks,
@@ -61,15 +68,18 @@ pub enum PrefixCacheError {
         /// Which pool.
         pool: &'static str,
     },
-    /// More blocks or roots than there can be.
-    #[error("a prefix cache of {blocks} and {roots} roots: at most {most} together, and one of each")]
+    /// No blocks or roots, or more than there is memory for.
+    #[error(
+        "a prefix cache of {blocks} and {roots} roots, and {events} events: at least one block and one root, and no more than there \
+         is memory for"
+    )]
     Size {
         /// What was asked.
         blocks: Blocks,
         /// What was asked.
         roots: usize,
-        /// What there can be.
-        most: u64,
+        /// What was asked.
+        events: usize,
     },
     /// All roots are taken.
     #[error("all {roots} roots are taken: `forget` one, or raise `PrefixCacheSpec::roots`")]
@@ -89,6 +99,9 @@ pub enum PrefixCacheError {
     /// A launch that writes the request's tokens is not covered by the proof.
     #[error("the fence does not cover the launches that write the request: wait for a later one")]
     InFlight,
+    /// The request was opened from, or published behind, another root.
+    #[error("the request's first blocks are cached behind another root: publish it behind that one")]
+    OtherRoot,
     /// The request was opened on other tokens than those given.
     #[error("the request was opened on other tokens than these: block {block} differs")]
     OtherContent {
@@ -132,15 +145,14 @@ impl<K: Shareable> PrefixCache<K> {
     /// [`PrefixCacheError::Second`] or [`PrefixCacheError::Size`].
     pub fn new(pool: &PoolHandle<K>, spec: PrefixCacheSpec) -> Result<Self, PrefixCacheError> {
         let core = pool.core().clone();
-        let most = usize::try_from(spec.most.count()).unwrap_or(usize::MAX);
-        let total = spec.most.count().saturating_add(spec.roots as u64);
-        if most == 0 || spec.roots == 0 || total > super::core::MOST {
-            let (blocks, roots) = (spec.most, spec.roots);
-            return Err(PrefixCacheError::Size { blocks, roots, most: super::core::MOST });
+        let size = PrefixCacheError::Size { blocks: spec.most, roots: spec.roots, events: spec.events };
+        // A block is cached once, so more than the pool's are never in use.
+        let most = usize::try_from(spec.most.count()).unwrap_or(usize::MAX).min(core.most());
+        if most == 0 || spec.roots == 0 || spec.roots > MOST_ROOTS {
+            return Err(size);
         }
-        let events = (spec.events > 0).then(|| Events::new(most + spec.roots, spec.events));
         let epoch = core.epoch();
-        let tree = Arc::new(Tree::new(core.clone(), epoch, most, spec.roots, events));
+        let tree = Arc::new(Tree::new(core.clone(), epoch, most, spec.roots, spec.events).ok_or(size)?);
         match core.set_cache(&tree) {
             true => Ok(PrefixCache { tree, spec, kind: PhantomData }),
             false => Err(PrefixCacheError::Second { pool: core.name }),
@@ -155,12 +167,8 @@ impl<K: Shareable> PrefixCache<K> {
         let core = &self.tree.core;
         let (per_block, units) = (core.per_block.count(), core.block_units as u64);
         let digest = key.digest(K::NAME, K::Element::NAME, per_block, units);
-        let known = self.tree.lock().roots.iter().find(|(known, ..)| *known == digest).copied();
-        if let Some((_, number, entry)) = known {
-            return Ok(Root { tree: core.id, number, entry });
-        }
-        let number = crate::next_id();
-        let entry = self.tree.add_root(number, digest).ok_or(PrefixCacheError::Roots { roots: self.spec.roots })?;
+        let known = self.tree.add_root(digest);
+        let (number, entry) = known.ok_or(PrefixCacheError::Roots { roots: self.spec.roots })?;
         Ok(Root { tree: core.id, number, entry })
     }
 
@@ -225,10 +233,11 @@ impl<K: Shareable> PrefixCache<K> {
 
         let mut guard = tree.lock();
         let state = &mut *guard;
-        let mut at = match &ticket.lease {
-            Some(lease) => lease.at,
-            None => At { entry: state.root(content.root).ok_or(PrefixCacheError::Root)?, depth: 0 },
-        };
+        let root = state.root(content.root).ok_or(PrefixCacheError::Root)?;
+        let mut at = ticket.lease.as_ref().map_or(At { entry: root, depth: 0, root }, |lease| lease.at);
+        if at.root != root {
+            return Err(PrefixCacheError::OtherRoot);
+        }
         if !tree.ends_with(state, at, content) {
             return Err(PrefixCacheError::OtherContent { block: at.depth as usize - 1 });
         }
@@ -264,8 +273,15 @@ impl<K: Shareable> PrefixCache<K> {
     ///
     /// Returns how many went.
     pub fn evict(&self, count: Blocks) -> Blocks {
-        let count = usize::try_from(count.count()).unwrap_or(usize::MAX);
-        Blocks::new(self.tree.evict(count, |block| self.tree.core.release(block)) as u64)
+        let mut evicted = Blocks::ZERO;
+        if !count.is_zero() {
+            self.tree.evict(|block, _| {
+                self.tree.core.release(block);
+                evicted = Blocks::new(evicted.count() + 1);
+                evicted < count
+            });
+        }
+        evicted
     }
 
     /// Grants `owner` a number of blocks that it may pin. What it pins already stays pinned.

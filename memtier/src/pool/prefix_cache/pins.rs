@@ -5,7 +5,10 @@
 
 use std::sync::Arc;
 
-use super::tree::{At, State, Tree};
+use super::{
+    lease::At,
+    tree::{State, Tree},
+};
 use crate::units::Blocks;
 
 /// Whoever pins: a tenant, a system prompt, a router. Any number.

@@ -1,11 +1,11 @@
 //! The cached blocks as a tree: each entry is a block's worth of tokens behind its parent's.
 //!
-//! An entry owns one referent of its block. A [lease](Lease) on an entry keeps it and everything before it, so a request that
+//! An entry owns one referent of its block. A [lease](super::Lease) on an entry keeps it and everything before it, so a request that
 //! starts with 256 cached blocks costs one count and not 256. `busy` counts the leases on an entry and the busy entries right
 //! behind it: zero means that nothing needs the block, and those entries are what eviction can take.
 
 use std::sync::{
-    Arc, Mutex, MutexGuard, PoisonError,
+    Mutex, MutexGuard, PoisonError,
     atomic::{AtomicU32, Ordering},
 };
 
@@ -14,6 +14,7 @@ use super::{
     events::Events,
     hash::Keys,
     index::{Index, NONE},
+    lease::At,
     prefetch,
     uses::{Tick, Uses},
 };
@@ -30,19 +31,19 @@ const SIBLINGS: usize = 16;
 pub(super) struct Entry {
     /// What the caller says is in the block besides tokens; zero for nothing.
     pub(super) extra: u128,
-    hash: u64,
-    used: Tick,
+    pub(super) hash: u64,
+    pub(super) used: Tick,
     pub(super) parent: u32,
     /// [`NONE`] for a root.
     pub(super) block: u32,
-    busy: u32,
+    pub(super) busy: u32,
     /// The entries right behind this one, as a list.
-    first_child: u32,
-    next: u32,
-    previous: u32,
+    pub(super) first_child: u32,
+    pub(super) next: u32,
+    pub(super) previous: u32,
 }
 
-const VACANT: Entry = Entry {
+pub(super) const VACANT: Entry = Entry {
     extra: 0,
     hash: 0,
     used: Tick::MAX,
@@ -72,13 +73,13 @@ pub(crate) struct Tree {
 pub(super) struct State {
     pub(super) entries: Box<[Entry]>,
     tokens: Box<[u32]>,
-    vacant: Vec<u32>,
+    pub(super) vacant: Vec<u32>,
     /// Digest of the key, number and entry of each root.
     pub(super) roots: Vec<(Digest, u64, u32)>,
     /// Forgotten roots that something is still behind.
-    retired: Vec<u32>,
-    index: Index,
-    uses: Uses,
+    pub(super) retired: Vec<u32>,
+    pub(super) index: Index,
+    pub(super) uses: Uses,
     pub(super) cached: u32,
     pub(super) idle: u32,
     pub(super) events: Option<Events>,
@@ -88,56 +89,10 @@ pub(super) struct State {
     pub(super) evicted: u64,
 }
 
-/// Keeps an entry and everything before it. Counted by hand: [`Tree::end`] gives it back.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) struct At {
-    pub(super) entry: u32,
-    /// Blocks from the root on.
-    pub(super) depth: u32,
-}
-
-/// A lease on a path, held by a request. Dropping it ends it, on any thread.
-pub(crate) struct Lease {
-    pub(crate) tree: Arc<Tree>,
-    pub(super) at: At,
-}
-
-impl Drop for Lease {
-    fn drop(&mut self) {
-        self.tree.lock().end(self.at.entry);
-    }
-}
-
-impl Lease {
-    /// How many blocks it keeps.
-    pub(crate) fn blocks(&self) -> usize {
-        self.at.depth as usize
-    }
-
-    /// Another one on the same path.
-    pub(crate) fn again(&self) -> Lease {
-        self.tree.lock().begin(self.at.entry);
-        Lease { tree: self.tree.clone(), at: self.at }
-    }
-
-    /// The same lease on the first `depth` blocks of its path only.
-    pub(crate) fn shorten(&mut self, depth: usize) {
-        let mut state = self.tree.lock();
-        let mut at = self.at;
-        while at.depth as usize > depth {
-            at = At { entry: state.entries[at.entry as usize].parent, depth: at.depth - 1 };
-        }
-        state.begin(at.entry);
-        state.end(self.at.entry);
-        drop(state);
-        self.at = at;
-    }
-}
-
 /// The state, and the count that is looked at without it.
 pub(super) struct Locked<'t> {
     state: MutexGuard<'t, State>,
-    idle: &'t AtomicU32,
+    shown: &'t AtomicU32,
 }
 
 impl std::ops::Deref for Locked<'_> {
@@ -153,17 +108,19 @@ impl std::ops::DerefMut for Locked<'_> {
 }
 impl Drop for Locked<'_> {
     fn drop(&mut self) {
-        self.idle.store(self.state.idle, Ordering::Relaxed);
+        self.shown.store(self.state.idle, Ordering::Relaxed);
     }
 }
 
 impl Tree {
-    pub(super) fn new(core: SharedCore, epoch: u64, most: usize, roots: usize, events: Option<Events>) -> Self {
-        let per_block = usize::try_from(core.per_block.count()).unwrap_or(usize::MAX).max(1);
-        let count = most + roots;
+    /// `None` when there is not enough memory for the books.
+    pub(super) fn new(core: SharedCore, epoch: u64, most: usize, roots: usize, events: usize) -> Option<Self> {
+        let per_block = usize::try_from(core.per_block.count()).ok()?.max(1);
+        let count = most.checked_add(roots).filter(|count| *count < NONE as usize)?;
+        let events = if events > 0 { Some(Events::new(count, events)?) } else { None };
         let state = State {
-            entries: vec![VACANT; count].into_boxed_slice(),
-            tokens: vec![0; count * per_block].into_boxed_slice(),
+            entries: filled(count, VACANT)?,
+            tokens: filled(count.checked_mul(per_block)?, 0)?,
             vacant: (0..count as u32).rev().collect(),
             roots: Vec::with_capacity(roots),
             retired: Vec::with_capacity(roots),
@@ -177,7 +134,7 @@ impl Tree {
             misses: 0,
             evicted: 0,
         };
-        Tree {
+        Some(Tree {
             core,
             per_block,
             most: most as u32,
@@ -186,12 +143,12 @@ impl Tree {
             keys: Keys::random(),
             idle: AtomicU32::new(0),
             state: Mutex::new(state),
-        }
+        })
     }
 
     pub(super) fn lock(&self) -> Locked<'_> {
         // No step below can panic between two changes that belong together.
-        Locked { state: self.state.lock().unwrap_or_else(PoisonError::into_inner), idle: &self.idle }
+        Locked { state: self.state.lock().unwrap_or_else(PoisonError::into_inner), shown: &self.idle }
     }
 
     /// Blocks that nothing but the cache needs.
@@ -199,22 +156,32 @@ impl Tree {
         self.idle.load(Ordering::Relaxed)
     }
 
-    /// Evicts up to `count` blocks, the ones unused for longest first. `free` gets the ids: their referent is the caller's now.
-    pub(crate) fn evict(&self, count: usize, mut free: impl FnMut(u32)) -> usize {
+    /// Evicts blocks, the ones unused for longest first, for as long as `free` asks for more. It gets the ids, whose referent is the
+    /// caller's then, and how many could go after each.
+    pub(crate) fn evict(&self, mut free: impl FnMut(u32, usize) -> bool) {
         let mut state = self.lock();
-        let mut evicted = 0;
-        while evicted < count {
-            let Some(block) = state.evict_one() else { break };
-            free(block);
-            evicted += 1;
+        while let Some(block) = state.evict_one() {
+            if !free(block, state.idle as usize) {
+                break;
+            }
         }
-        evicted
     }
 
-    /// A new root: nothing is behind it. `None` when all are taken.
-    pub(super) fn add_root(&self, number: u64, digest: Digest) -> Option<u32> {
+    /// The blocks that nothing but the cache needs.
+    pub(crate) fn each_idle(&self, mut see: impl FnMut(u32)) {
+        let state = self.lock();
+        let idle = state.entries.iter().filter(|entry| entry.block != NONE && entry.busy == 0);
+        idle.for_each(|entry| see(entry.block));
+    }
+
+    /// The number and entry of the root of `digest`: a new one with nothing behind it, unless there is one. `None` when all are taken.
+    pub(super) fn add_root(&self, digest: Digest) -> Option<(u64, u32)> {
         let mut guard = self.lock();
         let state = &mut *guard;
+        // Under one lock with adding it: of two roots of one key, only one would be forgotten.
+        if let Some((_, number, entry)) = state.roots.iter().find(|(known, ..)| *known == digest) {
+            return Some((*number, *entry));
+        }
         // Forgotten ones go when nothing is behind them any more.
         let State { entries, retired, vacant, .. } = state;
         retired.retain(|root| {
@@ -230,13 +197,14 @@ impl Tree {
         }
         let entry = state.vacant.pop()?;
         // Busy for as long as it is there, so that it is neither counted nor evicted.
+        let number = crate::next_id();
         let extra = u128::from(number);
         state.entries[entry as usize] = Entry { hash: self.keys.root(number), used: 0, busy: 1, extra, ..VACANT };
         state.roots.push((digest, number, entry));
         if let Some(events) = &mut state.events {
             events.root(entry, digest);
         }
-        Some(entry)
+        Some((number, entry))
     }
 
     /// Forgets a root: what is behind it is found by nobody again.
@@ -258,7 +226,7 @@ impl Tree {
         let mut guard = self.lock();
         let state = &mut *guard;
         let root = state.root(content.root)?;
-        let mut at = At { entry: root, depth: 0 };
+        let mut at = At { entry: root, depth: 0, root };
         let blocks = content.tokens.len() / self.per_block;
         let mut hash = state.entries[root as usize].hash;
         let (mut hashes, mut candidates) = ([0; AHEAD], [NONE; AHEAD]);
@@ -297,7 +265,7 @@ impl Tree {
                     },
                 };
                 found(state.entries[entry as usize].block);
-                at = At { entry, depth: at.depth + 1 };
+                at = At { entry, depth: at.depth + 1, root };
             }
         }
         state.hits += u64::from(at.depth);
@@ -344,9 +312,9 @@ impl Tree {
         let (part, extra) = (self.part(content, index), content.extra(index, self.per_block));
         let hash = self.keys.chain(state.entries[at.entry as usize].hash, extra, part);
         let is_it = |entry| state.is(entry, at.entry, extra, part, self.per_block);
-        let depth = at.depth + 1;
+        let (depth, root) = (at.depth + 1, at.root);
         if let Some(entry) = state.index.find(hash, is_it) {
-            return Some(Added::Known(At { entry, depth }, state.entries[entry as usize].block));
+            return Some(Added::Known(At { entry, depth, root }, state.entries[entry as usize].block));
         }
         if state.cached == self.most {
             let evicted = state.evict_one()?;
@@ -363,7 +331,7 @@ impl Tree {
         state.cached += 1;
         state.idle += 1;
         state.stored(entry, self.per_block);
-        Some(Added::New(At { entry, depth }))
+        Some(Added::New(At { entry, depth, root }))
     }
 
     /// Whether block `index` of `content` is the one at `at`.
@@ -407,106 +375,6 @@ impl State {
             && same(&self.tokens[entry as usize * per_block..][..per_block], tokens)
     }
 
-    /// One more lease on an entry.
-    pub(super) fn begin(&mut self, mut entry: u32) {
-        loop {
-            let known = &mut self.entries[entry as usize];
-            known.busy += 1;
-            if known.busy > 1 {
-                return;
-            }
-            entry = known.parent;
-            self.idle -= 1;
-        }
-    }
-
-    /// One lease less. A path that nothing needs any more counts as used now.
-    pub(super) fn end(&mut self, entry: u32) {
-        let mut at = entry;
-        loop {
-            let known = &mut self.entries[at as usize];
-            known.busy -= 1;
-            if known.busy > 0 {
-                break;
-            }
-            at = known.parent;
-            self.idle += 1;
-        }
-        if self.entries[entry as usize].busy == 0 {
-            let tick = self.uses.tick();
-            self.entries[entry as usize].used = tick;
-            let entries = &self.entries;
-            self.uses.push(tick, entry, |tick, entry| entries[entry as usize].used == tick);
-        }
-    }
-
-    /// Evicts the block that was unused for longest and has nothing behind it. Its referent is the caller's.
-    fn evict_one(&mut self) -> Option<u32> {
-        loop {
-            let (tick, entry) = self.uses.oldest()?;
-            let known = &self.entries[entry as usize];
-            // Used again since; or needed; or with something behind it, whose eviction comes by here later.
-            if known.used != tick || known.busy > 0 || known.first_child != NONE {
-                continue;
-            }
-            let (parent, block) = (known.parent, known.block);
-            self.remove(entry, true);
-            self.evicted += 1;
-            let known = &mut self.entries[parent as usize];
-            if known.busy == 0 && known.first_child == NONE && known.used <= tick {
-                known.used = tick;
-                self.uses.put_back(tick, parent);
-            }
-            return Some(block);
-        }
-    }
-
-    /// Takes an idle entry with nothing behind it out of everything.
-    fn remove(&mut self, entry: u32, evicted: bool) {
-        if let Some(events) = &mut self.events {
-            events.removed(entry, evicted);
-        }
-        let Entry { hash, parent, next, previous, .. } = self.entries[entry as usize];
-        match previous {
-            NONE => self.entries[parent as usize].first_child = next,
-            previous => self.entries[previous as usize].next = next,
-        }
-        if next != NONE {
-            self.entries[next as usize].previous = previous;
-        }
-        self.index.remove(hash, entry);
-        self.entries[entry as usize] = VACANT;
-        self.vacant.push(entry);
-        self.cached -= 1;
-        self.idle -= 1;
-    }
-
-    /// Gives up what is behind a root and nothing needs. What requests still hold goes when it is unused for longest.
-    pub(super) fn empty(&mut self, root: u32, mut free: impl FnMut(u32)) {
-        let mut at = root;
-        loop {
-            while self.entries[at as usize].first_child != NONE {
-                at = self.entries[at as usize].first_child;
-            }
-            // Everything behind `at` was seen. Up, and from sibling to sibling.
-            loop {
-                if at == root {
-                    return;
-                }
-                let Entry { parent, next, block, busy, first_child, .. } = self.entries[at as usize];
-                if busy == 0 && first_child == NONE {
-                    free(block);
-                    self.remove(at, false);
-                }
-                at = parent;
-                if next != NONE {
-                    at = next;
-                    break;
-                }
-            }
-        }
-    }
-
     fn stored(&mut self, entry: u32, per_block: usize) {
         if let Some(events) = &mut self.events {
             let known = &self.entries[entry as usize];
@@ -514,6 +382,14 @@ impl State {
             events.stored(entry, known.parent, known.extra, tokens);
         }
     }
+}
+
+/// Books of `count` entries, if there is memory for them.
+pub(super) fn filled<T: Clone>(count: usize, value: T) -> Option<Box<[T]>> {
+    let mut all = Vec::new();
+    all.try_reserve_exact(count).ok()?;
+    all.resize(count, value);
+    Some(all.into_boxed_slice())
 }
 
 /// Sixteen tokens a block is what everybody has; comparing those is one comparison of a line.

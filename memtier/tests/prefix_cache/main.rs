@@ -1,0 +1,6 @@
+//! The prefix cache, forks and leases, one mechanism a test. Random histories of all of them together: `tests/requests`.
+
+mod books;
+mod fixture;
+mod room;
+mod writes;
