@@ -33,6 +33,8 @@ pub struct Settings {
     pub vram_budget: Option<Bytes>,
     /// Requests that run at once; the others wait. At most, and by default, `max_batch`.
     pub max_slots: Option<usize>,
+    /// Decode passes that are recorded and replayed, one for each number of requests; 0 launches all of them one by one.
+    pub graphs: usize,
     /// Requests that may wait.
     pub queue: usize,
     /// Levels, ladder and admission.
@@ -57,6 +59,7 @@ impl Default for Settings {
             locks: Locks::default(),
             vram_budget: None,
             max_slots: None,
+            graphs: 0,
             queue: 64,
             pressure: admission::Settings::default(),
             costs: None,
@@ -86,6 +89,14 @@ impl Settings {
         within("block-tokens", self.block_tokens, 1 << 16)?;
         within("max-slots", self.max_slots.unwrap_or(1), self.max_batch)?;
         within("queue", self.queue, 1 << 16)?;
+        within("graphs", self.graphs.max(1), ops::MAX_ROWS)?;
+        if self.graphs > 0 && self.gpu_layers.is_some() {
+            return Err(setting(
+                "graphs",
+                self.graphs,
+                "passes over two devices are not recorded: leave out --gpu-layers",
+            ));
+        }
         self.ladder()?;
         if !self.block_tokens.is_multiple_of(16) {
             return Err(setting("block-tokens", self.block_tokens, "use a multiple of 16"));

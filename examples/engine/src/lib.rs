@@ -34,4 +34,4 @@ pub use file::ModelFile;
 pub use load::Progress;
 pub use offload::GpuLayers;
 pub use sequence::Sampling;
-pub use serve::{Llm, Outcome, PartReport, Probe, RequestId, Row, Token};
+pub use serve::{Addresses, Llm, Outcome, PartReport, Probe, RequestId, Row, SwapFailed, Token};

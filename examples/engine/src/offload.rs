@@ -128,7 +128,9 @@ impl Part {
     pub(crate) fn request<'a>(&self, whole: &Arch, settings: &Settings, reprice: Reprice<'a>) -> PlanRequest<'a> {
         let layers = self.on_device.then(|| Layers::new(self.arch.layers.len() as u64));
         PlanRequest {
-            limits: Limits::new(Host::NAME, self.budget),
+            // One more than are kept: the new one is recorded before the oldest goes. On the host a graph is a list on the
+            // heap and takes nothing of the device.
+            limits: Limits { graphs: graphs(settings), ..Limits::new(Host::NAME, self.budget) },
             config: Config { gpu_layers: layers, ..settings.config(whole) },
             locks: Locks { gpu_layers: settings.locks.gpu_layers || !self.on_device, ..settings.locks },
             reprice: Some(reprice),
@@ -172,6 +174,10 @@ impl Part {
         let request = PlanRequest { reprice: None, ..self.request(whole, settings, &|_| Err(Overflow)) };
         self.declare(whole, settings).is_ok_and(|(_, engine, ..)| engine.preview(request).is_ok())
     }
+}
+
+fn graphs(settings: &Settings) -> u32 {
+    if settings.graphs == 0 { 0 } else { u32::try_from(settings.graphs + 1).unwrap_or(u32::MAX) }
 }
 
 /// A device, its engine before the plan, and the names of what was declared.

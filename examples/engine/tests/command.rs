@@ -32,7 +32,10 @@ fn tiny() -> Vec<u8> {
 fn a_tiny_model_answers_and_allocates_nothing_while_serving() {
     let split = ["--gpu-layers", "1", "--vram-budget", "64MiB"];
     let (llama, gemma) = (TinyModel::llama(5), TinyModel::gemma3(5));
-    for (name, model, more) in [("llama", &llama, &[][..]), ("gemma3", &gemma, &[]), ("split", &llama, &split)] {
+    let graphs = ["--graphs", "2"];
+    let runs: [(_, _, &[&str]); 4] =
+        [("llama", &llama, &[]), ("gemma3", &gemma, &[]), ("split", &llama, &split), ("graphs", &gemma, &graphs)];
+    for (name, model, more) in runs {
         let file = Temporary::new(&format!("{name}.gguf"), &model.to_gguf().unwrap().to_bytes());
         let json = Temporary::new(&format!("{name}.json"), b"");
         let prompt = "ab ".repeat(30);
@@ -156,6 +159,7 @@ fn absurd_flags_are_one_line() {
         ("--vram-budget", &["much", "-1MiB"]),
         ("--max-slots", &["0", "5", "x", &most]),
         ("--queue", &["0", &most]),
+        ("--graphs", &["-1", &most]),
         ("--cut-to", &["0", "x"]),
         ("--pressure-config", &["/nowhere/at/all"]),
         ("--cost-anchors", &["/nowhere/at/all"]),

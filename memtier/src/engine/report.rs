@@ -17,7 +17,7 @@ use crate::{
 pub struct MemoryReport {
     /// The device's own books.
     pub device: DeviceReport,
-    /// One entry for each tier that has lines, in the order of the plan.
+    /// One entry for each tier that has lines or memory, in the order of the plan.
     pub tiers: Vec<TierReport>,
     /// One entry for each pool of the bundle.
     pub pools: Vec<PoolReport>,
@@ -115,9 +115,6 @@ impl<Ph: Phase> Engine<Ph> {
         for tier in plan::Tier::ALL {
             let lines = || plan.lines().iter().filter(move |line| line.tier == tier);
             let planned = sum(&mut lines().map(|line| line.granted));
-            if planned.is_zero() {
-                continue;
-            }
             let (committed, used, peak) = match tier {
                 plan::Tier::Pooled => {
                     let (committed, held) = (of_pools(|pool| pool.committed), of_pools(|pool| pool.held));
@@ -137,7 +134,10 @@ impl<Ph: Phase> Engine<Ph> {
                     (planned, carved, carved)
                 }
             };
-            tiers.push(TierReport { tier, planned, committed, used, peak });
+            // Pools and scratch that survived a model have no line in this plan, and are there all the same.
+            if !planned.is_zero() || !committed.is_zero() {
+                tiers.push(TierReport { tier, planned, committed, used, peak });
+            }
         }
         let attributed = sum(&mut tiers.iter().map(|tier| tier.committed));
         MemoryReport { device, unattributed: device.live.beyond(attributed), tiers, pools, graphs, unclaimed }

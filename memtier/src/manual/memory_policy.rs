@@ -21,6 +21,7 @@
 //! --queue N               how many may wait; the next one is told when to ask again
 //! --pressure-config FILE  thresholds, ladder and admission, one `key = value` a line
 //! --cost-anchors FILE     what prompts cost the host, as `memtier-engine measure-anchors` measured it
+//! --graphs N              decode passes recorded at load and replayed, one for each number of requests
 //! --cut-to N              a prompt's last N tokens are better than a refusal
 //! ```
 //!
@@ -61,6 +62,9 @@
 //! the process. What is missing or impossible is no pressure, and [`Watcher::faults`](crate::pressure::Watcher::faults) says
 //! so. Elsewhere only what devices are fed makes pressure. A reading that finds what the one before found takes nothing
 //! from the heap, so an engine that counts allocations while it serves counts none of the watcher's.
+//!
+//! What a plan has set aside on a device cannot run out, so the engine feeds no device of its own: a device is fed by whoever
+//! shares its memory with others.
 //!
 //! # What each rung does in the engine
 //!

@@ -381,10 +381,12 @@ fn what_it_costs() {
 fn a_minute_of_watching_costs_less_than_a_thousandth_of_a_core() {
     let watcher = Watcher::this_host();
     watcher.start().unwrap();
-    let threads = fs::read_dir("/proc/self/task").unwrap().map(|thread| thread.unwrap().path());
+    // A thread names itself when it starts to run.
+    thread::sleep(INTERVAL);
+    let mut threads = fs::read_dir("/proc/self/task").unwrap().map(|thread| thread.unwrap().path());
     let named =
         |thread: &PathBuf| fs::read_to_string(thread.join("comm")).is_ok_and(|name| name.trim() == "memtier-watch");
-    let thread = threads.into_iter().find(named).unwrap();
+    let thread = threads.find(named).unwrap();
     let ran = || {
         let text = fs::read_to_string(thread.join("schedstat")).unwrap();
         Duration::from_nanos(text.split_whitespace().next().unwrap().parse().unwrap())

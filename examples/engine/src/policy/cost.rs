@@ -46,3 +46,20 @@ pub fn computed_costs(arch: &Arch, settings: &Settings) -> Result<CostModel, Siz
     anchors.dedup_by_key(|(tokens, _)| *tokens);
     CostModel::new(anchors).map_err(|_| SizeError::Overflow { field: "forward scratch" })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_measured_anchors_are_read_and_a_longer_prompt_never_costs_less() {
+        let anchors = Path::new(env!("CARGO_MANIFEST_DIR")).join("anchors/smollm2-135m-instruct-q4_1.txt");
+        let costs = read_costs(&anchors).unwrap();
+        let at = |tokens| costs.activation_peak(Tokens::new(tokens));
+        assert_eq!((at(1), at(32), at(512), at(2048)), (at(32), Bytes::kib(856), Bytes::kib(9936), Bytes::kib(9936)));
+        assert_eq!(at(80), Bytes::kib((856 + 2640) / 2), "on the line");
+        assert_eq!(at(4096), Bytes::kib(4 * 9936), "with the square, where nothing was measured");
+        let missing = read_costs(Path::new("/nowhere/at/all")).unwrap_err();
+        assert!(missing.to_string().starts_with("/nowhere/at/all: cannot read"), "{missing}");
+    }
+}

@@ -4,10 +4,12 @@ mod batch;
 #[cfg(test)]
 mod evict_tests;
 mod front;
+mod graphs;
 mod pass;
 mod queue;
 mod requests;
 mod score;
+mod swap;
 
 use std::sync::Arc;
 
@@ -23,11 +25,13 @@ pub(crate) use self::front::Cached;
 use self::{
     batch::Batch,
     front::{Carved, Front, carve},
+    graphs::Graphs,
     queue::Waiting,
 };
 pub use self::{
     front::PartReport,
     queue::{Outcome, RequestId},
+    swap::{Addresses, SwapFailed},
 };
 use crate::{
     EngineError, ModelFile,
@@ -60,6 +64,8 @@ pub struct Llm {
     governor: Governor,
     queue: AdmissionQueue<Waiting>,
     requests: RequestId,
+    graphs: Graphs,
+    watcher: Option<Arc<Watcher>>,
 }
 
 /// The name of an admitted request: its row in the batch.
@@ -119,7 +125,7 @@ impl Llm {
         let mut load = |(part, carved)| Front::load(carved, part, (file, &cpu, settings), &mut done, report);
         let front = parts.map(&mut load).transpose()?;
         upload(file, &main.arch, &cpu, engine.load(&mut stream)?, &mut done, report)?;
-        Ok(Llm {
+        let mut llm = Llm {
             sequences: (0..settings.max_batch).map(|_| None).collect(),
             engine: engine.serve()?,
             stream,
@@ -133,7 +139,11 @@ impl Llm {
             queue: AdmissionQueue::new(settings.queue, Governor::backpressure(settings)?),
             governor,
             requests: 0,
-        })
+            graphs: Graphs::new(settings.graphs),
+            watcher: watcher.cloned(),
+        };
+        llm.record_graphs()?;
+        Ok(llm)
     }
 
     /// What the planner is asked for, without opening anything: for `plan` without `serve`.

@@ -65,6 +65,7 @@ Serves a GGUF model from memory that was planned to the byte.
   --vram-budget SIZE    what may be used of the device; bounds --budget, or the layers of --gpu-layers
   --max-slots N         requests that run at once, the others wait (--max-batch)
   --queue N             requests that may wait (64)
+  --graphs N            decode passes recorded at load and replayed, one for each number of requests (0: launched)
   --pressure-config FILE  thresholds, ladder and admission, one `key = value` a line
   --cost-anchors FILE   measured prompt costs, one `TOKENS PEAK` a line (the scratch formula)
   --cut-to N            under pressure serve a prompt's last N tokens rather than refuse it
@@ -141,6 +142,7 @@ const FLAGS: &[&str] = &[
     "vram-budget",
     "max-slots",
     "queue",
+    "graphs",
     "pressure-config",
     "cost-anchors",
     "cut-to",
@@ -239,6 +241,7 @@ pub(crate) fn read(args: impl Iterator<Item = OsString>) -> Result<Option<Args>,
             "vram-budget" => read.settings.vram_budget = Some(size(&flag, value)?),
             "max-slots" => read.settings.max_slots = Some(parse(&flag, value, count)?),
             "queue" => read.settings.queue = parse(&flag, value, count)?,
+            "graphs" => read.settings.graphs = parse(&flag, value, count)?,
             "pressure-config" => read.settings.pressure = file(&flag, value, read_pressure_config)?,
             "cost-anchors" => read.settings.costs = Some(file(&flag, value, read_costs)?),
             "cut-to" => read.cut_to = Some(parse(&flag, value, count)?),

@@ -1,0 +1,76 @@
+//! Decode passes recorded once and replayed: one graph for each number of requests.
+
+use memtier::{
+    Engine, Host, LaunchError, RecordError, ScratchFull, Serving, Step, Stream,
+    account::{GraphCache, GraphStats},
+};
+
+use crate::{
+    EngineError,
+    arch::Arch,
+    forward::{Pass, forward},
+    model::Model,
+    ops::Cpu,
+};
+
+/// The name of a recorded pass.
+type Graph = memtier::Graph<Model>;
+
+/// Recorded passes, the one used last in front. What changes from pass to pass (tokens, positions, lengths, block ids) is in
+/// the workspace that the graph reads, so the number of tokens is the whole parameter set.
+pub(super) struct Graphs {
+    /// `None` where passes are launched one by one.
+    cache: Option<GraphCache<Pass, Graph>>,
+}
+
+impl Graphs {
+    /// At most `most` graphs; none at all for zero.
+    pub(super) fn new(most: usize) -> Self {
+        Graphs { cache: (most > 0).then(|| GraphCache::new(most)) }
+    }
+
+    pub(super) fn stats(&self) -> GraphStats {
+        self.cache.as_ref().map(GraphCache::stats).unwrap_or_default()
+    }
+
+    /// The graph of `pass`, recorded when it is not there. `None` for what is not replayed: prompts, whose passes are of any
+    /// length.
+    pub(super) fn of(
+        &mut self,
+        pass: Pass,
+        (cpu, arch): (&Cpu, &Arch),
+        engine: &mut Engine<Serving<Model>>,
+        stream: &mut Stream<Host>,
+    ) -> Result<Option<Graph>, EngineError> {
+        let Some(cache) = self.cache.as_mut().filter(|_| pass.tokens == pass.picks && pass.tokens > 0) else {
+            return Ok(None);
+        };
+        let record = |pass: &Pass| -> Result<Graph, RecordError> {
+            engine.record::<Model, LaunchError, _>(stream, |step| {
+                let Step { buffers, on, scratch, .. } = step;
+                let on = *on;
+                let mut frame = scratch.nested();
+                let mut logits = frame.take(pass.picks * arch.vocab())?;
+                let scratch = frame.nested();
+                forward(cpu, arch, *pass, buffers, on, scratch, &mut logits, &mut |_| Ok(()), &mut |_, _| Ok(()))
+            })
+        };
+        let switched = cache.switch(pass, record)?;
+        let graph = *switched.graph;
+        if let Some((_, old)) = switched.evicted {
+            engine.forget(old)?;
+        }
+        Ok(Some(graph))
+    }
+
+    /// Gives every graph up: they will be recorded anew.
+    pub(super) fn forget(&mut self, engine: &mut Engine<Serving<Model>>) -> Result<(), EngineError> {
+        let graphs = self.cache.as_mut().map(GraphCache::drain).unwrap_or_default();
+        graphs.into_iter().try_for_each(|(_, graph)| Ok(engine.forget(graph)?))
+    }
+}
+
+#[allow(dead_code, reason = "documents which error scratch has in a capture")]
+fn scratch_error(full: ScratchFull) -> LaunchError {
+    full.into()
+}

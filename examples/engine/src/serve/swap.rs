@@ -1,0 +1,185 @@
+//! Another model on the same device: the old one ends, and what does not depend on it stays where it is.
+
+use memtier::{Engine, Line, Loading, ScratchFull, Step, Survives, account::GraphStats, admission::AdmissionQueue};
+use memtier_model::ModelDescription;
+
+use super::{Batch, Llm, capacity, graphs::Graphs};
+use crate::{
+    EngineError, ModelFile,
+    arch::Arch,
+    forward::Pass,
+    load::{Progress, upload},
+    model::{self, ModelLines, ModelView},
+    offload::Assignment,
+    policy::Governor,
+};
+
+/// A model that was not swapped.
+#[derive(thiserror::Error)]
+#[error("{error}")]
+pub struct SwapFailed {
+    /// The engine, still serving the old model; `None` when that had ended already.
+    pub engine: Option<Box<Llm>>,
+    /// Why not.
+    #[source]
+    pub error: EngineError,
+}
+
+impl std::fmt::Debug for SwapFailed {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("SwapFailed").field("error", &self.error).field("serving", &self.engine.is_some()).finish()
+    }
+}
+
+/// Where things are: the same for the same topology, over rebuilds and swaps.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[allow(missing_docs, reason = "each is the first address of what it is called")]
+pub struct Addresses {
+    pub workspace: u64,
+    pub table: u64,
+    pub kv: u64,
+    pub scratch: u64,
+    pub weights: u64,
+}
+
+impl Llm {
+    /// Ends this model and serves another one, with the same settings. Workspaces, page tables, pools and scratch stay at
+    /// their addresses where the new model's are of the same sizes; weights are released before the new ones are planned.
+    ///
+    /// # Errors
+    /// [`SwapFailed`]: requests run or wait ([`EngineError::Busy`]; the old model serves on), or the new model is refused.
+    pub fn swap(self, file: &ModelFile, report: &mut dyn FnMut(Progress)) -> Result<Self, SwapFailed> {
+        let busy = self.running() + self.waiting();
+        if busy > 0 {
+            let error = EngineError::Busy(format!("{busy} requests run or wait: let them end before the model goes"));
+            return Err(SwapFailed { engine: Some(Box::new(self)), error });
+        }
+        let described = self.describe(file);
+        let (arch, governor) = match described {
+            Ok(described) => described,
+            Err(error) => return Err(SwapFailed { engine: Some(Box::new(self)), error }),
+        };
+        self.end_and_load(arch, governor, file, report).map_err(|error| SwapFailed { engine: None, error })
+    }
+
+    /// Everything about the new model that can be refused while the old one still serves.
+    fn describe(&self, file: &ModelFile) -> Result<(Arch, Governor), EngineError> {
+        if self.front.is_some() || self.settings.gpu_layers.is_some() {
+            let what = "a model swap with layers on a device".to_owned();
+            return Err(EngineError::Unsupported { what, why: "open the new model instead" });
+        }
+        let description = ModelDescription::from_gguf(file.gguf())?;
+        let arch = Arch::new(file, &description, self.settings.block_tokens)?;
+        let governor = Governor::new(&arch, &self.settings, capacity(&arch, &self.settings), self.watcher.as_ref())?;
+        Ok((arch, governor))
+    }
+
+    fn end_and_load(
+        self,
+        arch: Arch,
+        governor: Governor,
+        file: &ModelFile,
+        report: &mut dyn FnMut(Progress),
+    ) -> Result<Self, EngineError> {
+        let Llm { mut engine, mut stream, device, cpu, settings, watcher, queue, requests, .. } = self;
+        drop(queue);
+        let scratch = engine.step(&mut stream)?.scratch.left();
+        let (mut engine, kept) = engine.drain()?.end_model();
+        let Assignment { main, .. } = Assignment::decide(&arch, &settings)?;
+        let config = settings.config(&arch);
+        let spec = model::spec(&main.arch, &config);
+        let lines = ModelLines {
+            weights: engine.declare(spec.weights),
+            work: keep(&mut engine, kept.work, spec.work),
+            kv: keep(&mut engine, kept.kv, spec.kv),
+            table: keep(&mut engine, kept.table, spec.table),
+            window: keep(&mut engine, kept.window, spec.window),
+            window_table: keep(&mut engine, kept.window_table, spec.window_table),
+        };
+        // A stream is no part of a model: it stays, unless the new model's passes need more scratch.
+        let needed = model::stream_spec(&main.arch, &config)?;
+        let line = (needed.scratch > scratch).then(|| engine.declare(needed));
+        let reprice = |config: &memtier::plan::Config| main.demands(&arch, config);
+        let engine = engine.plan(main.request(&arch, &settings, &reprice));
+        let engine = engine.map_err(|refused| main.refused(&settings, refused.report))?;
+        let mut engine = engine.carve(lines).map_err(|failed| failed.error)?;
+        if let Some(line) = line {
+            stream = engine.open_stream(line)?;
+        }
+        let mut done = 0;
+        upload(file, &main.arch, &cpu, engine.load(&mut stream)?, &mut done, report)?;
+        let mut llm = Llm {
+            sequences: (0..settings.max_batch).map(|_| None).collect(),
+            engine: engine.serve()?,
+            stream,
+            device,
+            cpu,
+            arch,
+            main,
+            front: None,
+            batch: Batch::new(&settings),
+            queue: AdmissionQueue::new(settings.queue, Governor::backpressure(&settings)?),
+            governor,
+            graphs: Graphs::new(settings.graphs),
+            watcher,
+            settings,
+            requests,
+        };
+        llm.record_graphs()?;
+        Ok(llm)
+    }
+
+    /// Records the passes of one request, of two, and so on, before anything is served: recording takes memory of the heap.
+    pub(super) fn record_graphs(&mut self) -> Result<(), EngineError> {
+        if self.front.is_some() {
+            return Ok(());
+        }
+        for tokens in 1..=self.settings.graphs.min(self.settings.max_batch) {
+            let pass = Pass { tokens, picks: tokens };
+            self.graphs.of(pass, (&self.cpu, &self.main.arch), &mut self.engine, &mut self.stream)?;
+        }
+        Ok(())
+    }
+
+    /// Gives up all recorded passes. They are recorded again when they are wanted.
+    ///
+    /// # Errors
+    /// [`EngineError::Device`].
+    pub fn forget_graphs(&mut self) -> Result<(), EngineError> {
+        self.graphs.forget(&mut self.engine)
+    }
+
+    /// How often passes were recorded and replayed since the model was loaded.
+    pub fn graph_stats(&self) -> GraphStats {
+        self.graphs.stats()
+    }
+
+    /// Where things are now.
+    ///
+    /// # Errors
+    /// [`EngineError::Step`].
+    pub fn addresses(&mut self) -> Result<Addresses, EngineError> {
+        let mut step = self.engine.step(&mut self.stream)?;
+        let Step { buffers: ModelView { weights, work, table, kv, .. }, scratch, .. } = &mut step;
+        let first = scratch.take::<f32>(1).map_err(|full: ScratchFull| EngineError::Scratch(full))?;
+        Ok(Addresses {
+            workspace: work.tokens.read().widen().addr(),
+            table: table.ids().widen().addr(),
+            kv: kv.slab().raw().base(),
+            scratch: first.read().widen().addr(),
+            weights: weights.norm.widen().addr(),
+        })
+    }
+}
+
+/// A part of the old model, if it is what the new one wants; else a new one in its place.
+fn keep<T: Survives>(engine: &mut Engine<Loading>, part: T, spec: T::Spec) -> Line<T> {
+    match engine.keep(part, &spec) {
+        Ok(line) => line,
+        Err(refused) => {
+            // First its memory goes, then the new one is planned.
+            drop(refused);
+            engine.declare(spec)
+        }
+    }
+}
