@@ -39,6 +39,7 @@ pub mod plan;
 mod pool;
 pub mod pressure;
 mod record;
+pub mod reserve;
 mod space;
 mod span;
 mod storage;

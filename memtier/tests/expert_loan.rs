@@ -203,13 +203,18 @@ fn whatever_is_lent_lost_changed_and_refilled_no_stale_byte_is_read() {
 
 #[test]
 fn each_loan_marks_the_same_experts_and_each_refill_brings_them_back() {
-    let (_, mut engine, mut stream) = serving();
+    let (device, mut engine, mut stream) = serving();
     let mut cache = cache(Contract::Strict);
     let disk = Disk { versions: vec![0; EXPERTS as usize] };
     let mut step = engine.step(&mut stream).unwrap();
     let Step { buffers: MoeView { cache: SlotsMut { experts: slots, .. }, .. }, on, .. } = &mut step;
     let on = *on;
+    let page = Bytes::new(4096);
+    assert!(device.resident() < Some(page), "nothing was touched yet: {:?}", device.resident());
     (0..SLOTS as u64).for_each(|slot| cache.load(on, slots, slot, (slot, &disk.read(slot))).unwrap());
+    // What was written is there, the scratch that nobody took is not.
+    let slots_bytes = Bytes::new((SLOTS * EXPERT * 4) as u64).aligned(page.count());
+    assert_eq!(device.resident(), slots_bytes.ok(), "of {}", device.report().live);
     for _ in 0..2 {
         let loan = cache.lend(&a_use(12, 512)).unwrap();
         assert_eq!((loan.evicted().len(), cache.residency().lent()), (12, 12));

@@ -1,5 +1,7 @@
 //! What the operator asks for.
 
+use std::path::PathBuf;
+
 use memtier::{
     Bytes, Tokens,
     admission::{self, CostModel},
@@ -17,6 +19,8 @@ pub struct Settings {
     /// Layers on the device, a prefix; `None` serves from one memory. With it `budget` is the host's and `vram_budget` the
     /// device's.
     pub gpu_layers: Option<GpuLayers>,
+    /// Where the library reserve that a start measured is kept for the next one; `None` measures and keeps nothing.
+    pub reserve_file: Option<PathBuf>,
     /// Sequences served at once.
     pub max_batch: usize,
     /// Tokens of one sequence, prompt and answer.
@@ -51,6 +55,7 @@ impl Default for Settings {
         Settings {
             budget: Bytes::gib(2),
             gpu_layers: None,
+            reserve_file: None,
             max_batch: 4,
             max_seq_len: 2048,
             block_tokens: 16,

@@ -72,6 +72,9 @@ pub enum EngineError {
         #[source]
         source: PlanError,
     },
+    /// The reserve file.
+    #[error(transparent)]
+    Reserve(#[from] memtier::reserve::ReserveError),
     /// A size formula.
     #[error(transparent)]
     Size(#[from] SizeError),

@@ -7,6 +7,7 @@
 //! model.rs       the bundle, and its sizes under a configuration
 //! load.rs        uploads through staging
 //! offload.rs     which layers run on the device: the one place that decides
+//! reserve.rs     what the process takes beside its plan
 //! ops/           CPU operations over spans
 //! forward.rs     the forward pass over them
 //! policy/        budget, pressure and admission: what is given up when memory is short
@@ -23,6 +24,7 @@ pub mod model;
 mod offload;
 pub mod ops;
 pub mod policy;
+mod reserve;
 mod sequence;
 mod serve;
 pub mod tokenizer;
@@ -33,5 +35,6 @@ pub use error::EngineError;
 pub use file::ModelFile;
 pub use load::Progress;
 pub use offload::GpuLayers;
+pub use reserve::Reserve;
 pub use sequence::Sampling;
 pub use serve::{Addresses, Llm, Outcome, PartReport, Probe, RequestId, Row, SwapFailed, Token};

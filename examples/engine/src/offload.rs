@@ -8,7 +8,7 @@
 use std::str::FromStr;
 
 use memtier::plan::offload::OffloadPlan;
-use memtier::plan::{Config, Demand, Limits, Locks, Reprice};
+use memtier::plan::{Config, Demand, Limits, Locks, Reprice, ReserveSource};
 use memtier::{
     Bundle, Bytes, Device, Engine, Host, HostBackend, Layers, Line, Loading, MemoryPlan, Overflow, PlanError,
     PlanRequest, Space, Stream,
@@ -19,7 +19,7 @@ use crate::{
     arch::Arch,
     config::Settings,
     model::{self, Model},
-    policy,
+    policy, reserve,
 };
 
 /// How many layers the operator wants on the device.
@@ -48,6 +48,8 @@ pub(crate) struct Part {
     pub(crate) arch: Arch,
     /// The most that it may take.
     pub(crate) budget: Bytes,
+    /// What the process was seen to take beside its plan.
+    reserve: Option<Bytes>,
     /// Whether it is on the device, so that fewer layers make it smaller.
     on_device: bool,
 }
@@ -78,8 +80,9 @@ impl Assignment {
         };
         let on_device = on_device(arch, plan, budget)?;
         let count = plan.gpu_layers().count() as usize;
+        let reserve = reserve::remembered(arch, settings).0;
         if plan.holds_outside() && settings.gpu_layers.is_some() {
-            return Ok(Assignment { main: on_device, front: None });
+            return Ok(Assignment { main: Part { reserve, ..on_device }, front: None });
         }
         let name = if count == 0 {
             "host".to_owned()
@@ -87,7 +90,7 @@ impl Assignment {
             format!("host: layers {count} to {}, embedding, head", all - 1)
         };
         let host = if settings.gpu_layers.is_some() { settings.budget } else { budget };
-        let main = Part { name, arch: arch.part(count..all, true)?, budget: host, on_device: false };
+        let main = Part { name, arch: arch.part(count..all, true)?, budget: host, reserve, on_device: false };
         Ok(Assignment { main, front: (count > 0).then_some(on_device) })
     }
 }
@@ -100,7 +103,7 @@ fn on_device(arch: &Arch, plan: OffloadPlan, budget: Bytes) -> Result<Part, Engi
         1 => "device: layer 0".to_owned(),
         count => format!("device: layers 0 to {}", count.saturating_sub(1)),
     };
-    Ok(Part { name, arch: arch.part(0..count, plan.holds_outside())?, budget, on_device: true })
+    Ok(Part { name, arch: arch.part(0..count, plan.holds_outside())?, budget, reserve: None, on_device: true })
 }
 
 impl Part {
@@ -127,10 +130,15 @@ impl Part {
     /// The plan that is asked for. Layers are a lever on the device only.
     pub(crate) fn request<'a>(&self, whole: &Arch, settings: &Settings, reprice: Reprice<'a>) -> PlanRequest<'a> {
         let layers = self.on_device.then(|| Layers::new(self.arch.layers.len() as u64));
+        // One graph more than are kept: the new one is recorded before the oldest goes. On the host a graph is a list on the
+        // heap and takes nothing of the device.
+        let limits = Limits { graphs: graphs(settings), ..Limits::new(Host::NAME, self.budget) };
+        let limits = match self.reserve {
+            None => limits,
+            Some(library_reserve) => Limits { library_reserve, library_source: ReserveSource::Remembered, ..limits },
+        };
         PlanRequest {
-            // One more than are kept: the new one is recorded before the oldest goes. On the host a graph is a list on the
-            // heap and takes nothing of the device.
-            limits: Limits { graphs: graphs(settings), ..Limits::new(Host::NAME, self.budget) },
+            limits,
             config: Config { gpu_layers: layers, ..settings.config(whole) },
             locks: Locks { gpu_layers: settings.locks.gpu_layers || !self.on_device, ..settings.locks },
             reprice: Some(reprice),

@@ -217,3 +217,33 @@ fn a_plan_that_cannot_fit_is_itemised_and_its_first_lever_is_true() {
         assert!(fits.status.success(), "{lever:?}: {}", String::from_utf8_lossy(&fits.stderr));
     }
 }
+
+#[test]
+fn a_start_measures_its_reserve_and_the_next_one_plans_with_it() {
+    let file = Temporary::new("reserve.gguf", &tiny());
+    let reserve = Temporary::new("reserve", b"");
+    std::fs::remove_file(reserve.path()).unwrap();
+    let start = || {
+        let size = ["--max-seq-len", "128", "--prefill-chunk", "16", "--threads", "2", "--max-tokens", "4"];
+        let args = ["demo", "--model-file", file.text(), "--raw", "--prompt", "a", "--reserve-file", reserve.text()];
+        let Output { status, stdout, stderr } = run(&[&args[..], &size].concat());
+        assert!(status.success(), "{}", String::from_utf8_lossy(&stderr));
+        String::from_utf8(stdout).unwrap()
+    };
+    let first = start();
+    if !first.contains("library reserve: ") {
+        return println!("skipped: the system does not say what is resident");
+    }
+    assert!(first.contains("measured, kept for the next start") && !first.contains("(remembered)"), "{first}");
+    let kept = std::fs::read_to_string(reserve.path()).unwrap();
+    let bytes: u64 = kept.lines().nth(1).and_then(|line| line.rsplit('\t').next()?.parse().ok()).expect("an entry");
+    // Two threads and a heap: something, and far from what the model takes on a real machine.
+    assert!((4096..64 << 20).contains(&bytes), "{kept}");
+    let second = start();
+    assert!(second.contains("library reserve (remembered)") && second.contains(" planned"), "{second}");
+    // A file that was damaged is said to be, ignored, and written anew.
+    std::fs::write(reserve.path(), kept.replace('\t', " ")).unwrap();
+    let third = start();
+    assert!(third.contains("warning: reserve file") && third.contains("kept for the next start"), "{third}");
+    assert!(start().contains("library reserve (remembered)"));
+}

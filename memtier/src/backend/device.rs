@@ -90,6 +90,12 @@ impl Device {
         self.0.report()
     }
 
+    /// How much of what it has handed out is in physical memory now. `None` where the backend cannot tell: what is committed
+    /// is there then.
+    pub fn resident(&self) -> Option<Bytes> {
+        self.0.resident()
+    }
+
     /// The last release that failed. Reported at the release, and here: a drop cannot return an error, and an error that
     /// is parked would surface at somebody else's call.
     pub fn last_release_error(&self) -> Option<AcquireError> {
@@ -120,6 +126,13 @@ impl DeviceCore {
 
     fn books(&self) -> MutexGuard<'_, Books> {
         self.books.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Counted under the books' lock: no range is released meanwhile.
+    fn resident(&self) -> Option<Bytes> {
+        let books = self.books();
+        let sizes = books.ranges.iter().map(|(base, end)| self.backend.resident(*base, Bytes::new(end - base)));
+        sizes.map(|size| size.map(Bytes::count)).sum::<Option<u64>>().map(Bytes::new)
     }
 
     pub(crate) fn space(&self) -> &'static str {

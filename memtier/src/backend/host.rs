@@ -107,4 +107,24 @@ unsafe impl Backend for HostBackend {
             _ => Err(failed(tag, "releasing", reserved.count())),
         }
     }
+
+    fn resident(&self, base: u64, reserved: Bytes) -> Option<Bytes> {
+        // Asked in pieces: one byte of answer for each page.
+        let mut pages = [0_u8; 4096];
+        let (mut resident, piece) = (0, self.granule * pages.len() as u64);
+        let mut at = 0;
+        while at < reserved.count() {
+            let bytes = piece.min(reserved.count() - at);
+            // SAFETY: `mincore` reads no memory and writes one byte a page of the range, of which `pages` has room for all.
+            // A range that is no longer mapped is an error.
+            let answer = unsafe { libc::mincore(pointer(base + at), bytes as usize, pages.as_mut_ptr().cast()) };
+            if answer != 0 {
+                return None;
+            }
+            let asked = bytes.div_ceil(self.granule) as usize;
+            resident += pages[..asked].iter().filter(|page| **page & 1 != 0).count() as u64;
+            at += bytes;
+        }
+        Some(Bytes::new(resident * self.granule))
+    }
 }

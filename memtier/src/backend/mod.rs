@@ -143,4 +143,10 @@ pub unsafe trait Backend: Send + Sync + 'static {
     /// # Safety
     /// `base` came from `reserve(reserved)` of this backend, is released once, and nothing will read or write it again.
     unsafe fn release(&self, tag: Tag, base: u64, reserved: Bytes, committed: Bytes) -> Result<(), AcquireError>;
+
+    /// How much of a reservation is in physical memory now. `None` where that is not known, or is what was committed.
+    fn resident(&self, base: u64, reserved: Bytes) -> Option<Bytes> {
+        let _ = (base, reserved);
+        None
+    }
 }

@@ -50,6 +50,7 @@ pub(super) fn carve(part: &Part, whole: &Arch, settings: &Settings) -> Result<Ca
 pub(super) struct Front {
     engine: Engine<Serving<Model>>,
     stream: Stream<memtier::Host>,
+    device: Device,
     part: Part,
     /// The residual stream on its way there and back.
     x: Vec<f32>,
@@ -69,11 +70,11 @@ impl Front {
         done: &mut u64,
         report: &mut dyn FnMut(Progress),
     ) -> Result<Self, EngineError> {
-        let Carved { mut engine, mut stream, .. } = carved;
+        let Carved { mut engine, mut stream, device } = carved;
         upload(file, &part.arch, cpu, engine.load(&mut stream)?, done, report)?;
         let tokens = model::pass_tokens(&settings.config(&part.arch));
         let x = vec![0.0; tokens * part.arch.weights.hidden];
-        Ok(Front { engine: engine.serve()?, stream, part, x, fence: None })
+        Ok(Front { engine: engine.serve()?, stream, device, part, x, fence: None })
     }
 
     /// Blocks for a request of up to `room` tokens.
@@ -110,7 +111,7 @@ impl Front {
         copy: impl FnOnce(&mut [f32]) -> Result<(), memtier::LaunchError>,
         mut probe: Option<Probe<'_>>,
     ) -> Result<&[f32], EngineError> {
-        let Front { engine, stream, part, x, fence } = self;
+        let Front { engine, stream, part, x, fence, .. } = self;
         let arch = &part.arch;
         let tokens = batch.tokens.len();
         let x = &mut x[..tokens * arch.weights.hidden];
@@ -168,6 +169,10 @@ impl Front {
             window_table.clear(on, row)?;
         }
         Ok(())
+    }
+
+    pub(super) fn device(&self) -> &Device {
+        &self.device
     }
 
     pub(super) fn part(&self) -> PartReport<'_> {

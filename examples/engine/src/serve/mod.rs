@@ -42,6 +42,7 @@ use crate::{
     offload::{Assignment, Part},
     ops::Cpu,
     policy::{self, CachedBlocks, Decisions, Governor},
+    reserve::{Measuring, Reserve},
     sequence::Sequence,
 };
 
@@ -66,6 +67,7 @@ pub struct Llm {
     requests: RequestId,
     graphs: Graphs,
     watcher: Option<Arc<Watcher>>,
+    measuring: Option<Measuring>,
 }
 
 /// The name of an admitted request: its row in the batch.
@@ -109,6 +111,7 @@ impl Llm {
         let description = ModelDescription::from_gguf(file.gguf())?;
         let arch = Arch::new(file, &description, settings.block_tokens)?;
         let cpu = Cpu::new(settings.threads)?;
+        let measuring = Measuring::begin(&arch, settings);
         let Assignment { main, front } = Assignment::decide(&arch, settings)?;
         // Both are planned before a byte of either is loaded.
         let front_carved = front.as_ref().map(|front| carve(front, &arch, settings)).transpose()?;
@@ -141,6 +144,7 @@ impl Llm {
             requests: 0,
             graphs: Graphs::new(settings.graphs),
             watcher: watcher.cloned(),
+            measuring,
         };
         llm.record_graphs()?;
         Ok(llm)
@@ -157,6 +161,17 @@ impl Llm {
         let Assignment { main, front } = Assignment::decide(&arch, settings)?;
         let plan = |part: Part| part.preview(&arch, settings).map(|plan| (part.name, plan));
         front.into_iter().chain([main]).map(plan).collect()
+    }
+
+    /// Ends the measurement of the library reserve and keeps it in [`Settings::reserve_file`]. Call it once, when the first passes
+    /// are over and all that is claimed on first use is there. `None` without a file, and where the system does not say.
+    ///
+    /// # Errors
+    /// [`EngineError::Reserve`]: the file cannot be written. The engine serves on.
+    pub fn measured_start(&mut self) -> Result<Option<Reserve>, EngineError> {
+        let Some(measuring) = self.measuring.take() else { return Ok(None) };
+        let devices = self.front.iter().map(Front::device).chain([&self.device]);
+        measuring.end(&self.arch, &self.settings, devices)
     }
 
     /// The devices: one, or the one with the first layers and the host with the rest.

@@ -117,6 +117,7 @@ impl Llm {
             arch,
             main,
             front: None,
+            measuring: None,
             batch: Batch::new(&settings),
             queue: AdmissionQueue::new(settings.queue, Governor::backpressure(&settings)?),
             governor,

@@ -69,6 +69,7 @@ Serves a GGUF model from memory that was planned to the byte.
   --pressure-config FILE  thresholds, ladder and admission, one `key = value` a line
   --cost-anchors FILE   measured prompt costs, one `TOKENS PEAK` a line (the scratch formula)
   --cut-to N            under pressure serve a prompt's last N tokens rather than refuse it
+  --reserve-file FILE   what the process takes beside its plan: measured at this start, planned at the next
   --temperature X       0 is greedy (0)
   --top-p X  --top-k N  --seed N
   --json FILE           also write the figures as JSON (bench: print them)
@@ -127,6 +128,7 @@ const FLAGS: &[&str] = &[
     "threads",
     "budget",
     "gpu-layers",
+    "reserve-file",
     "max-batch",
     "max-seq-len",
     "prefill-chunk",
@@ -223,6 +225,7 @@ pub(crate) fn read(args: impl Iterator<Item = OsString>) -> Result<Option<Args>,
             "max-tokens" => read.max_tokens = parse(&flag, value, count)?,
             "threads" => read.settings.threads = parse(&flag, value, count)?,
             "budget" => read.settings.budget = size(&flag, value)?,
+            "reserve-file" => read.settings.reserve_file = Some(value.into()),
             "gpu-layers" => {
                 read.settings.gpu_layers = Some(parse(&flag, value, "a number of layers, or auto")?);
             }

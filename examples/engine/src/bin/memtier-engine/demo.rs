@@ -199,6 +199,9 @@ pub(crate) fn run(args: &Args) -> Result<(), Box<dyn std::error::Error>> {
     served.llm.parts().iter().for_each(|part| println!("{}\n{}", part.name, part.plan));
     println!();
     warm_up(&mut served)?;
+    if let Some(reserve) = served.llm.measured_start()? {
+        println!("{reserve}\n");
+    }
     let commits_of = |reports: &[OnDevice]| reports.iter().map(|on| on.report.device.planned_commits).sum::<u64>();
     let before = commits_of(&served.llm.parts().into_iter().map(OnDevice::from).collect::<Vec<_>>());
     let prompts = prompts(args);
