@@ -23,7 +23,7 @@ pub use kind::{GlobalKv, PoolKind, Shareable, SwaKv};
 pub use prefix::{Prefix, Written};
 pub use prefix_cache::{
     CacheEvent, Content, Digest, Extra, Pin, PinError, PinOwner, PrefixCache, PrefixCacheError, PrefixCacheSpec,
-    PrefixCacheStats, PrefixLease, Root, RootKey,
+    PrefixCacheStats, PrefixLease, Root, RootKey, Snapshots,
 };
 pub use slab::{Slab, SlabMut, SlabSlice, SlabSliceMut};
 pub use spec::{BlockPool, GrowError, PlannedCommit, PoolHandle, PoolSpec};

@@ -175,6 +175,21 @@ impl<K: PoolKind> Ticket<K> {
         core.acquire(Some(self.epoch), most, |ids| table.extend(ids.iter().rev()))
     }
 
+    /// Starts behind `blocks` blocks that it never has: what is before a sliding window when the request starts behind a cached prefix.
+    /// Their tokens count as written; nothing can be read of them. For a request without blocks.
+    pub fn skip(&mut self, blocks: Blocks) {
+        if self.table.is_empty() && self.tokens.is_zero() {
+            let count = usize::try_from(blocks.count()).unwrap_or(usize::MAX).min(super::core::MOST as usize);
+            self.table.resize(count, HOLE);
+            self.tokens = self.capacity();
+        }
+    }
+
+    /// Whether it has a block at `index`: not a hole, and not past the end.
+    pub fn has(&self, index: usize) -> bool {
+        self.id(index).is_some()
+    }
+
     /// Gives up the blocks after the first `keep` of them: a rejected draft's tail. Tokens in them are gone.
     pub fn truncate(&mut self, keep: Blocks) {
         let keep = usize::try_from(keep.count()).unwrap_or(usize::MAX).min(self.table.len());

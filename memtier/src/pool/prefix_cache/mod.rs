@@ -13,6 +13,7 @@ mod hash;
 mod index;
 mod lease;
 mod pins;
+mod snapshots;
 mod tree;
 mod uses;
 
@@ -22,6 +23,7 @@ pub use content::{Content, Digest, Extra, Root, RootKey};
 pub use events::CacheEvent;
 pub(crate) use lease::Lease;
 pub use pins::{Pin, PinError, PinOwner};
+pub use snapshots::Snapshots;
 pub(crate) use tree::Tree;
 
 use super::{BlockRef, InFlight, PoolHandle, Shareable, Ticket, core::HOLE, kind::PoolKind};
@@ -380,6 +382,17 @@ impl<K: Shareable> PrefixLease<K> {
         let rest = content.tokens.get(first..)?;
         let (block, tokens) = tree.alike(*at, content.extra(at.depth as usize, tree.per_block), rest)?;
         Some((BlockRef::new(&tree.core, block), Tokens::new(tokens as u64)))
+    }
+
+    /// The same lease on the first `blocks` only: where a request needs more than blocks, and has it for fewer.
+    pub fn shorten(&mut self, blocks: Blocks) {
+        let keep = usize::try_from(blocks.count()).unwrap_or(usize::MAX);
+        if keep < self.table.len() {
+            self.table.truncate(keep);
+            if let Some(lease) = &mut self.lease {
+                lease.shorten(keep);
+            }
+        }
     }
 
     /// A request that starts with the blocks, with room for `most` tokens in its table.

@@ -25,6 +25,9 @@ const AHEAD: usize = 16;
 /// How many blocks behind a match are compared for one that starts alike.
 const SIBLINGS: usize = 16;
 
+/// A number that no other entry has or had. Zero: vacant.
+pub(super) type Stamp = u64;
+
 /// A block in the cache, in one cache line.
 #[derive(Clone)]
 #[repr(align(64))]
@@ -33,6 +36,7 @@ pub(super) struct Entry {
     pub(super) extra: u128,
     pub(super) hash: u64,
     pub(super) used: Tick,
+    stamp: Stamp,
     pub(super) parent: u32,
     /// [`NONE`] for a root.
     pub(super) block: u32,
@@ -47,6 +51,7 @@ pub(super) const VACANT: Entry = Entry {
     extra: 0,
     hash: 0,
     used: Tick::MAX,
+    stamp: 0,
     parent: NONE,
     block: NONE,
     busy: 0,
@@ -80,6 +85,7 @@ pub(super) struct State {
     pub(super) retired: Vec<u32>,
     pub(super) index: Index,
     pub(super) uses: Uses,
+    stamps: Stamp,
     pub(super) cached: u32,
     pub(super) idle: u32,
     pub(super) events: Option<Events>,
@@ -126,6 +132,7 @@ impl Tree {
             retired: Vec::with_capacity(roots),
             index: Index::new(most),
             uses: Uses::new(count),
+            stamps: 0,
             cached: 0,
             idle: 0,
             events,
@@ -321,11 +328,13 @@ impl Tree {
             self.core.release(evicted);
         }
         let entry = state.vacant.pop()?;
+        state.stamps += 1;
         let next = std::mem::replace(&mut state.entries[at.entry as usize].first_child, entry);
         if next != NONE {
             state.entries[next as usize].previous = entry;
         }
-        state.entries[entry as usize] = Entry { extra, hash, used: 0, parent: at.entry, block, next, ..VACANT };
+        state.entries[entry as usize] =
+            Entry { extra, hash, used: 0, stamp: state.stamps, parent: at.entry, block, next, ..VACANT };
         state.tokens[entry as usize * self.per_block..][..self.per_block].copy_from_slice(part);
         state.index.insert(hash, entry);
         state.cached += 1;
@@ -364,6 +373,19 @@ impl State {
     pub(super) fn root(&self, root: Root) -> Option<u32> {
         let known = self.entries.get(root.entry as usize)?;
         (known.parent == NONE && known.extra == u128::from(root.number)).then_some(root.entry)
+    }
+
+    pub(super) fn stamp(&self, entry: u32) -> Stamp {
+        self.entries[entry as usize].stamp
+    }
+
+    /// Whether the path to `at` leads through `before`, which had `stamp`.
+    pub(super) fn has_passed(&self, at: At, before: At, stamp: Stamp) -> bool {
+        let mut entry = at.entry;
+        for _ in before.depth..at.depth {
+            entry = self.entries[entry as usize].parent;
+        }
+        before.depth <= at.depth && entry == before.entry && self.stamp(entry) == stamp
     }
 
     /// Whether an entry is the block of `tokens` behind `parent`.

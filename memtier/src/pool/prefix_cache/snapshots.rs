@@ -1,0 +1,126 @@
+//! What a cached prefix needs besides its blocks: state that is overwritten in place, as it was at the end of the prefix.
+//!
+//! The blocks of a sliding window, and the state of a recurrent layer, hold the latest tokens only. A request that starts behind a
+//! prefix needs them as they were there, so a copy is kept: in blocks of the same pool, which no other request has.
+
+use std::sync::Arc;
+
+use super::{PrefixCache, PrefixLease, Tree, lease::At, tree::Stamp};
+use crate::{
+    pool::{Shareable, Ticket, kind::PoolKind},
+    units::{Blocks, Tokens},
+};
+
+/// Copies of in-place state, each at the end of a cached prefix. Bounded; the one unused for longest goes first.
+///
+/// A copy whose prefix was evicted, or whose root was forgotten, is never found again and goes first of all.
+pub struct Snapshots<W: PoolKind> {
+    tree: Arc<Tree>,
+    most: usize,
+    now: u64,
+    kept: Vec<Kept<W>>,
+}
+
+struct Kept<W: PoolKind> {
+    at: At,
+    /// Tells the prefix from a later one in the same place of the books.
+    stamp: Stamp,
+    used: u64,
+    state: Arc<Ticket<W>>,
+}
+
+impl<W: PoolKind> Snapshots<W> {
+    /// Room for `most` copies.
+    #[must_use]
+    pub fn new<K: Shareable>(cache: &PrefixCache<K>, most: usize) -> Self {
+        Snapshots { tree: cache.tree.clone(), most, now: 0, kept: Vec::with_capacity(most) }
+    }
+
+    /// How many there are.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.kept.len()
+    }
+
+    /// Whether there is none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.kept.is_empty()
+    }
+
+    /// Blocks that they hold.
+    #[must_use]
+    pub fn blocks(&self) -> Blocks {
+        Blocks::new(self.kept.iter().map(|kept| kept.state.blocks().count()).sum())
+    }
+
+    /// Whether there is one at the end of what `ticket` has published.
+    #[must_use]
+    pub fn has<K: Shareable>(&self, ticket: &Ticket<K>) -> bool {
+        let Some(lease) = ticket.lease.as_ref().filter(|lease| Arc::ptr_eq(&lease.tree, &self.tree)) else {
+            return false;
+        };
+        let stamp = self.tree.lock().stamp(lease.at.entry);
+        self.kept.iter().any(|kept| kept.stamp == stamp)
+    }
+
+    /// Keeps `state` as what the requests need that start behind what `ticket` has published. Its launches must be done: copy, wait for
+    /// the fence, then keep. Gives it back where nothing is published, or there is no room for any.
+    ///
+    /// # Errors
+    /// The state.
+    #[expect(clippy::result_large_err, reason = "the state comes back")]
+    pub fn keep<K: Shareable>(&mut self, ticket: &Ticket<K>, state: Ticket<W>) -> Result<(), Ticket<W>> {
+        let Some(lease) = ticket.lease.as_ref().filter(|lease| Arc::ptr_eq(&lease.tree, &self.tree)) else {
+            return Err(state);
+        };
+        if self.most == 0 || lease.at.depth == 0 {
+            return Err(state);
+        }
+        let stamp = self.tree.lock().stamp(lease.at.entry);
+        self.kept.retain(|kept| kept.stamp != stamp);
+        while self.kept.len() >= self.most {
+            self.evict_one();
+        }
+        self.now += 1;
+        self.kept.push(Kept { at: lease.at, stamp, used: self.now, state: Arc::new(state) });
+        Ok(())
+    }
+
+    /// The longest part of a found prefix that there is state for, in blocks, and the state: copy it into the request's own blocks.
+    pub fn find<K: Shareable>(&mut self, lease: &PrefixLease<K>) -> Option<(Blocks, Arc<Ticket<W>>)> {
+        let lease = lease.lease();
+        if !Arc::ptr_eq(&lease.tree, &self.tree) {
+            return None;
+        }
+        let found = {
+            let state = self.tree.lock();
+            let on_path = |kept: &&mut Kept<W>| state.has_passed(lease.at, kept.at, kept.stamp);
+            self.kept.iter_mut().filter(on_path).max_by_key(|kept| kept.at.depth)
+        }?;
+        self.now += 1;
+        found.used = self.now;
+        Some((Blocks::new(u64::from(found.at.depth)), found.state.clone()))
+    }
+
+    /// Gives up the copy unused for longest. Returns whether there was one.
+    pub fn evict_one(&mut self) -> bool {
+        let oldest = {
+            let state = self.tree.lock();
+            let order = |kept: &Kept<W>| (state.stamp(kept.at.entry) == kept.stamp, kept.used);
+            (0..self.kept.len()).min_by_key(|index| order(&self.kept[*index]))
+        };
+        oldest.map(|index| self.kept.swap_remove(index)).is_some()
+    }
+
+    /// Tokens before each copy, for reports.
+    pub fn tokens(&self) -> impl Iterator<Item = Tokens> + '_ {
+        self.kept.iter().map(|kept| Tokens::new(u64::from(kept.at.depth) * self.tree.per_block as u64))
+    }
+}
+
+impl<W: PoolKind> std::fmt::Debug for Snapshots<W> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{} of {} snapshots in {} {}", self.kept.len(), self.most, self.blocks(), W::NAME)
+    }
+}
