@@ -67,6 +67,8 @@ pub struct Arch {
     pub window_elements: usize,
     /// The window, in tokens; 0 where no layer has one.
     pub window: usize,
+    /// Copies of a window that are kept at the end of cached prefixes.
+    pub window_snapshots: usize,
     /// The context the model was trained on.
     pub trained_context: u32,
 }
@@ -94,6 +96,7 @@ impl Arch {
             global_elements: 0,
             window_elements: 0,
             window: 0,
+            window_snapshots: 0,
             trained_context: model.context_length,
         };
         for layer in &model.layers {
@@ -194,6 +197,13 @@ impl Arch {
     /// The rows of the output head: the vocabulary.
     pub fn vocab(&self) -> usize {
         self.weights.vocab
+    }
+
+    /// The same, with room for `snapshots` copies of a window at the end of cached prefixes.
+    #[must_use]
+    pub fn with_snapshots(mut self, snapshots: usize) -> Self {
+        self.window_snapshots = if self.window == 0 { 0 } else { snapshots };
+        self
     }
 
     /// Blocks that one sequence of the window pool holds at most while passes of one token are made.

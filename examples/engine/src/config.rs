@@ -9,7 +9,9 @@ use memtier::{
     pressure::{Ladder, Rungs},
 };
 
-use crate::{EngineError, arch::Arch, offload::GpuLayers, ops};
+use memtier_model::ModelDescription;
+
+use crate::{EngineError, ModelFile, arch::Arch, offload::GpuLayers, ops};
 
 /// Settings of an engine. `Default` serves four sequences of up to 2048 tokens on all cores.
 #[derive(Clone, PartialEq, Debug)]
@@ -31,6 +33,12 @@ pub struct Settings {
     pub prefill_chunk: usize,
     /// Threads of the CPU operations.
     pub threads: usize,
+    /// Whether prompts that start like earlier ones start with their blocks.
+    pub prefix_cache: bool,
+    /// Copies of a sliding window that are kept for that: a prompt is found where one is. Nothing for models without a window.
+    pub window_snapshots: usize,
+    /// Tokens that a greedy request guesses ahead in each pass, from what it has seen; 0 is off.
+    pub draft: usize,
     /// Settings that a refusal must not suggest to change.
     pub locks: Locks,
     /// What may be used of the device; bounds [`budget`](Self::budget).
@@ -61,6 +69,9 @@ impl Default for Settings {
             block_tokens: 16,
             prefill_chunk: 512,
             threads: std::thread::available_parallelism().map_or(1, usize::from),
+            prefix_cache: true,
+            window_snapshots: 2,
+            draft: 0,
             locks: Locks::default(),
             vram_budget: None,
             max_slots: None,
@@ -102,6 +113,8 @@ impl Settings {
                 "passes over two devices are not recorded: leave out --gpu-layers",
             ));
         }
+        within("draft", self.draft.max(1), 64)?;
+        within("window-snapshots", self.window_snapshots.max(1), 1 << 10)?;
         self.ladder()?;
         if !self.block_tokens.is_multiple_of(16) {
             return Err(setting("block-tokens", self.block_tokens, "use a multiple of 16"));
@@ -110,6 +123,16 @@ impl Settings {
             return Err(setting("budget", self.budget, "give the engine some memory, 512MiB for example"));
         }
         Ok(())
+    }
+
+    /// The model under these settings.
+    ///
+    /// # Errors
+    /// [`EngineError::Unsupported`] and its like.
+    pub(crate) fn arch(&self, file: &ModelFile) -> Result<Arch, EngineError> {
+        let description = ModelDescription::from_gguf(file.gguf())?;
+        let snapshots = if self.prefix_cache { self.window_snapshots } else { 0 };
+        Ok(Arch::new(file, &description, self.block_tokens)?.with_snapshots(snapshots))
     }
 
     /// Requests that run at once.
@@ -145,6 +168,7 @@ impl Settings {
             prefill_chunk: Tokens::new(self.prefill_chunk as u64),
             kv_dtype: KvDtype::F16,
             kv_dtypes: &[KvDtype::F16],
+            speculative_depth: self.draft as u64,
             weight_caches: false,
             layers: memtier::Layers::new(arch.layers.len() as u64),
             ..Config::default()

@@ -111,6 +111,15 @@ pub enum EngineError {
     /// The pool is full: a capacity error, try again when a request has ended.
     #[error(transparent)]
     Capacity(#[from] AcquireBlocksError),
+    /// A block has no address.
+    #[error(transparent)]
+    Block(#[from] memtier::BlockError),
+    /// The prefix cache.
+    #[error(transparent)]
+    Prefix(#[from] memtier::PrefixCacheError),
+    /// A block that is shared could not be copied before it is written.
+    #[error(transparent)]
+    Own(#[from] memtier::OwnError),
     /// A kernel outside of a launch.
     #[error(transparent)]
     Kernel(#[from] KernelError),

@@ -32,9 +32,14 @@ pub struct Model<S: Space = Host> {
     pub window_table: Option<PageTable<SwaKv<f16>, S>>,
 }
 
-/// Tokens of one forward pass: a whole prefill chunk, or one token of every sequence.
+/// Tokens of one forward pass: a whole prefill chunk, or one token and the drafts of every sequence.
 pub fn pass_tokens(config: &Config) -> usize {
-    config.prefill_chunk.count().max(config.max_batch) as usize
+    config.prefill_chunk.count().max(picks(config) as u64) as usize
+}
+
+/// Tokens of one pass that want logits: the last of each sequence, and its drafts.
+pub fn picks(config: &Config) -> usize {
+    config.max_batch.saturating_mul(config.speculative_depth.saturating_add(1)) as usize
 }
 
 /// The sizes of a model's bundle under a configuration.
@@ -54,10 +59,13 @@ pub fn spec(arch: &Arch, config: &Config) -> ModelSpec {
     let has_window = arch.window_elements > 0;
     // Every sequence its window, and the tokens of one pass on top, wherever they go.
     let window = (arch.window_blocks() as u64).min(context.saturating_add(1)).saturating_mul(config.max_batch);
-    let window = window.saturating_add(config.prefill_chunk.in_blocks_of(per_block).count()).saturating_add(1);
+    let window = window
+        .saturating_add(Tokens::new(pass_tokens(config) as u64).in_blocks_of(per_block).count())
+        .saturating_add(1);
+    let window = window.saturating_add((arch.window_snapshots as u64).saturating_mul(arch.window_blocks() as u64));
     ModelSpec {
         weights: arch.weights.clone(),
-        work: WorkDims { tokens: pass_tokens(config), rows },
+        work: WorkDims { tokens: pass_tokens(config), rows, picks: picks(config) },
         kv,
         table,
         window: has_window.then(|| PoolSpec::fixed(per_block, arch.window_elements, Blocks::new(window))),
@@ -140,7 +148,7 @@ impl ScratchUnits {
 /// # Errors
 /// [`SizeError::Overflow`].
 pub fn stream_spec(arch: &Arch, config: &Config) -> Result<StreamSpec, SizeError> {
-    let units = ScratchUnits::new(arch, pass_tokens(config), config.max_batch as usize)?;
+    let units = ScratchUnits::new(arch, pass_tokens(config), picks(config))?;
     Ok(StreamSpec { scratch: units.bytes(arch.ropes.len())? })
 }
 

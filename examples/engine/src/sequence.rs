@@ -1,5 +1,7 @@
 //! One request: its tokens, its blocks, and how its answer is sampled.
 
+use std::sync::Arc;
+
 use memtier::{Fence, GlobalKv, SwaKv, Ticket, Tokens, f16};
 
 use crate::{EngineError, serve::Cached};
@@ -52,6 +54,8 @@ pub(crate) struct Sequence {
     /// Tokens of prompt and answer together at which it ends.
     pub(crate) most: usize,
     pub(crate) sampling: Sampling,
+    /// Takes the copy of the window when the prompt is in: there from the start, so that no pass asks the heap for it.
+    pub(crate) snapshot: Option<Arc<Ticket<SwaKv<f16>>>>,
     random: u64,
 }
 
@@ -65,7 +69,21 @@ impl Sequence {
     ) -> Self {
         let mut tokens = Vec::with_capacity(most);
         tokens.extend_from_slice(prompt);
-        Sequence { kv, window, front: None, tokens, done: 0, most, sampling, random: sampling.seed }
+        let done = kv.tokens().count() as usize;
+        Sequence { kv, window, tokens, done, most, sampling, front: None, snapshot: None, random: sampling.seed }
+    }
+
+    /// Another with the same tokens so far, in blocks that both have until one writes.
+    pub(crate) fn fork(
+        &self,
+        kv: Ticket<GlobalKv<f16>>,
+        window: Option<Ticket<SwaKv<f16>>>,
+        sampling: Sampling,
+    ) -> Self {
+        let mut tokens = Vec::with_capacity(self.most);
+        tokens.extend_from_slice(&self.tokens);
+        let (done, most) = (self.done, self.most);
+        Sequence { kv, window, tokens, done, most, sampling, front: None, snapshot: None, random: sampling.seed }
     }
 
     /// Tokens that no pass has seen.

@@ -150,6 +150,8 @@ pub struct WorkDims {
     pub tokens: usize,
     /// Sequences.
     pub rows: usize,
+    /// Tokens that want logits: one of each sequence, and its drafts.
+    pub picks: usize,
 }
 
 /// What every step reads: written before the launches, at addresses that never change.
@@ -168,15 +170,15 @@ pub struct Workspace {
     #[shape(rows)]
     pub lengths: u32,
     /// Which tokens of this pass want logits.
-    #[shape(rows)]
+    #[shape(picks)]
     pub picks: u32,
     /// How each of them is sampled: temperature, top-p.
-    #[shape(rows, 2)]
+    #[shape(picks, 2)]
     pub sampling: f32,
     /// How each of them is sampled: top-k, and the state of its random numbers in two halves.
-    #[shape(rows, 3)]
+    #[shape(picks, 3)]
     pub random: u32,
     /// The sampled tokens.
-    #[shape(rows)]
+    #[shape(picks)]
     pub sampled: u32,
 }

@@ -129,6 +129,11 @@ impl<K: PoolKind> Ticket<K> {
         self.tokens
     }
 
+    /// Tokens of it that are in the prefix cache: found there, or published by it.
+    pub fn cached(&self) -> Tokens {
+        Tokens::new((self.leased() as u64).saturating_mul(self.core.per_block.count()))
+    }
+
     /// Tokens that fit into the blocks it has.
     pub fn capacity(&self) -> Tokens {
         Tokens::new((self.table.len() as u64).saturating_mul(self.core.per_block.count()))

@@ -1,5 +1,7 @@
 //! The inputs of one pass, gathered from the requests.
 
+use std::ops::Range;
+
 use super::Row;
 use crate::{
     config::Settings,
@@ -16,22 +18,35 @@ pub(super) struct Batch {
     pub(super) sampling: Vec<f32>,
     pub(super) random: Vec<u32>,
     pub(super) sampled: Vec<u32>,
-    /// Request, tokens, and whether it gets a new one.
-    pub(super) shares: Vec<(Row, usize, bool)>,
+    /// What each request has of the pass.
+    pub(super) shares: Vec<Share>,
+}
+
+/// A request's part of a pass.
+#[derive(Clone, Copy)]
+pub(super) struct Share {
+    pub(super) row: Row,
+    /// Its tokens in the pass, drafts included.
+    pub(super) count: usize,
+    /// Of those, how many are guesses.
+    pub(super) drafts: usize,
+    /// Whether it gets a new token.
+    pub(super) complete: bool,
 }
 
 impl Batch {
     pub(super) fn new(settings: &Settings) -> Self {
-        let (rows, tokens) = (settings.max_batch, settings.prefill_chunk.max(settings.max_batch));
+        let (rows, picks) = (settings.max_batch, settings.max_batch * (1 + settings.draft));
+        let tokens = settings.prefill_chunk.max(picks);
         Batch {
             tokens: Vec::with_capacity(tokens),
             rows: Vec::with_capacity(tokens),
             positions: Vec::with_capacity(tokens),
             lengths: vec![0; rows],
-            picks: Vec::with_capacity(rows),
-            sampling: Vec::with_capacity(2 * rows),
-            random: Vec::with_capacity(3 * rows),
-            sampled: vec![0; rows],
+            picks: Vec::with_capacity(picks),
+            sampling: Vec::with_capacity(2 * picks),
+            random: Vec::with_capacity(3 * picks),
+            sampled: vec![0; picks],
             shares: Vec::with_capacity(rows),
         }
     }
@@ -55,7 +70,24 @@ impl Batch {
         if complete {
             self.pick(sequence, self.tokens.len() - 1);
         }
-        self.shares.push((row, count, complete));
+        self.shares.push(Share { row, count, drafts: 0, complete });
+    }
+
+    /// Takes a request's last token and what it guesses to come: each wants logits.
+    pub(super) fn add_drafted(&mut self, row: Row, sequence: &mut Sequence, guesses: Range<usize>) {
+        self.add(row, sequence, 1);
+        let drafts = guesses.len();
+        for guess in guesses {
+            let position = self.lengths[row];
+            self.tokens.push(sequence.tokens[guess]);
+            self.rows.push(row as u32);
+            self.positions.push(position);
+            self.lengths[row] += 1;
+            self.pick(sequence, self.tokens.len() - 1);
+        }
+        if let Some(share) = self.shares.last_mut() {
+            (share.count, share.drafts) = (1 + drafts, drafts);
+        }
     }
 
     pub(super) fn pick(&mut self, sequence: &mut Sequence, index: usize) {

@@ -1,11 +1,14 @@
 //! The engine: from a file to answers.
 
 mod batch;
+mod draft;
 #[cfg(test)]
 mod evict_tests;
+mod fork;
 mod front;
 mod graphs;
 mod pass;
+mod prefixes;
 mod queue;
 mod requests;
 mod score;
@@ -13,19 +16,12 @@ mod swap;
 
 use std::sync::Arc;
 
-use memtier::{
-    Bytes, Device, Engine, MemoryReport, Serving, Stream, Tokens,
-    admission::AdmissionQueue,
-    plan::MemoryPlan,
-    pressure::{Degradation, Watcher},
-};
-use memtier_model::ModelDescription;
-
 pub(crate) use self::front::Cached;
 use self::{
     batch::Batch,
     front::{Carved, Front, carve},
     graphs::Graphs,
+    prefixes::Prefixes,
     queue::Waiting,
 };
 pub use self::{
@@ -45,11 +41,18 @@ use crate::{
     reserve::{Measuring, Reserve},
     sequence::Sequence,
 };
+use memtier::{
+    Bytes, Device, Engine, MemoryReport, Serving, Stream, Tokens,
+    admission::AdmissionQueue,
+    plan::MemoryPlan,
+    pressure::{Degradation, Watcher},
+};
 
 /// A model being served: owns the memory, the stream and the requests.
 pub struct Llm {
     // Requests go before the pools that their blocks are in.
     sequences: Vec<Option<Sequence>>,
+    prefixes: Option<Prefixes>,
     engine: Engine<Serving<Model>>,
     stream: Stream<memtier::Host>,
     device: Device,
@@ -108,8 +111,7 @@ impl Llm {
         report: &mut dyn FnMut(Progress),
     ) -> Result<Self, EngineError> {
         settings.check()?;
-        let description = ModelDescription::from_gguf(file.gguf())?;
-        let arch = Arch::new(file, &description, settings.block_tokens)?;
+        let arch = settings.arch(file)?;
         let cpu = Cpu::new(settings.threads)?;
         let measuring = Measuring::begin(&arch, settings);
         let Assignment { main, front } = Assignment::decide(&arch, settings)?;
@@ -128,9 +130,19 @@ impl Llm {
         let mut load = |(part, carved)| Front::load(carved, part, (file, &cpu, settings), &mut done, report);
         let front = parts.map(&mut load).transpose()?;
         upload(file, &main.arch, &cpu, engine.load(&mut stream)?, &mut done, report)?;
+        let engine = engine.serve()?;
+        // Where a model is in two parts, each has keys and values of its own, and a prefix would have to be in both.
+        let prefixes = match &front {
+            None => Prefixes::open(file, &arch, settings, engine.bundle())?,
+            Some(_) => None,
+        };
+        if let Some(prefixes) = &prefixes {
+            governor.cached = Some(Box::new(prefixes.cached_blocks()));
+        }
         let mut llm = Llm {
             sequences: (0..settings.max_batch).map(|_| None).collect(),
-            engine: engine.serve()?,
+            prefixes,
+            engine,
             stream,
             device,
             cpu,
@@ -156,8 +168,7 @@ impl Llm {
     /// As [`Llm::open`].
     pub fn plan_only(file: &ModelFile, settings: &Settings) -> Result<Vec<(String, MemoryPlan)>, EngineError> {
         settings.check()?;
-        let description = ModelDescription::from_gguf(file.gguf())?;
-        let arch = Arch::new(file, &description, settings.block_tokens)?;
+        let arch = settings.arch(file)?;
         let Assignment { main, front } = Assignment::decide(&arch, settings)?;
         let plan = |part: Part| part.preview(&arch, settings).map(|plan| (part.name, plan));
         front.into_iter().chain([main]).map(plan).collect()

@@ -2,7 +2,12 @@
 
 use memtier::{Fence, GlobalKv, LaunchError, Step, StepError, SwaKv, Ticket, f16};
 
-use super::{Llm, Probe, Token, batch::Batch, front::Front};
+use super::{
+    Llm, Probe, Token,
+    batch::{Batch, Share},
+    draft,
+    front::Front,
+};
 use crate::{
     EngineError,
     forward::{Pass, forward},
@@ -27,20 +32,26 @@ impl Llm {
     /// One pass with at most `chunk` tokens of prompts.
     fn step_of(&mut self, chunk: usize, mut on_token: impl FnMut(Token)) -> Result<usize, EngineError> {
         self.batch.clear();
-        let room = chunk.max(self.settings.max_batch);
-        let mut left = room;
+        let Llm { sequences, batch, settings, .. } = self;
+        let mut left = chunk.max(settings.max_batch * (1 + settings.draft));
         for decoding in [true, false] {
-            for (row, sequence) in self.sequences.iter_mut().enumerate() {
+            for (row, sequence) in sequences.iter_mut().enumerate() {
                 let Some(sequence) = sequence else { continue };
                 let pending = sequence.pending();
-                if pending == 0 || (pending == 1) != decoding || sequence.tokens.len() > sequence.most {
+                if pending == 0 || (pending == 1) != decoding || sequence.tokens.len() > sequence.most || left == 0 {
                     continue;
                 }
-                let count = pending.min(left);
-                if count > 0 {
-                    self.batch.add(row, sequence, count);
-                    left -= count;
+                let guesses = match decoding && sequence.sampling.temperature == 0.0 {
+                    // Each is a token of the answer if it is right.
+                    true => settings.draft.min(sequence.most - sequence.tokens.len()).min(left - 1),
+                    false => 0,
+                };
+                let before = batch.tokens.len();
+                match draft::lookup(&sequence.tokens, guesses) {
+                    guesses if guesses.is_empty() => batch.add(row, sequence, pending.min(left)),
+                    guesses => batch.add_drafted(row, sequence, guesses),
                 }
+                left -= batch.tokens.len() - before;
             }
         }
         let tokens = self.batch.tokens.len();
@@ -48,15 +59,17 @@ impl Llm {
             return Ok(0);
         }
         let fence = self.pass(None, None)?;
-        fence.wait()?;
-        let mut pick = 0;
-        for index in 0..self.batch.shares.len() {
-            let (row, count, complete) = self.batch.shares[index];
-            let Some(sequence) = &mut self.sequences[row] else { continue };
-            advance(self.front.as_ref(), sequence, count, &fence)?;
-            if complete {
-                let token = self.batch.sampled[pick];
-                pick += 1;
+        let settled = fence.wait()?;
+        let Llm { sequences, batch, front, .. } = self;
+        let (mut pick, mut first) = (0, 0);
+        for Share { row, count, drafts, complete } in batch.shares.iter().copied() {
+            let Some(sequence) = &mut sequences[row] else { continue };
+            let chosen = &batch.sampled[pick..pick + usize::from(complete) * (1 + drafts)];
+            let guessed = &batch.tokens[first + count - drafts..first + count];
+            // What follows a wrong guess was computed from it: the next pass writes over it.
+            let right = chosen.iter().zip(guessed).take_while(|(chosen, guessed)| chosen == guessed).count();
+            advance(front.as_ref(), sequence, count - drafts + right, &fence)?;
+            for token in chosen.iter().take(1 + right).copied() {
                 let last = sequence.tokens.len() + 1 >= sequence.most;
                 if sequence.tokens.len() < sequence.most {
                     sequence.tokens.push(token);
@@ -66,8 +79,13 @@ impl Llm {
                     sequence.done = sequence.tokens.len();
                 }
                 on_token(Token { row, token, last });
+                if last {
+                    break;
+                }
             }
+            (pick, first) = (pick + chosen.len(), first + count);
         }
+        self.publish(&settled)?;
         Ok(tokens)
     }
 
@@ -75,7 +93,7 @@ impl Llm {
     pub(super) fn pass(&mut self, logits: Option<&mut [f32]>, probe: Option<Probe<'_>>) -> Result<Fence, EngineError> {
         let Llm { sequences, engine, stream, cpu, main, front, batch, graphs, .. } = self;
         let arch = &main.arch;
-        for (row, count, _) in &batch.shares {
+        for Share { row, count, .. } in &batch.shares {
             if let Some(sequence) = &mut sequences[*row] {
                 sequence.slide(arch.window, *count)?;
                 if let (Some(front), Some(cached)) = (&front, &mut sequence.front) {
@@ -87,6 +105,12 @@ impl Llm {
         let replayed = logits.is_none() && probe.is_none() && front.is_none();
         let graph = if replayed { graphs.of(pass, (cpu, arch), engine, stream)? } else { None };
         let mut step = engine.step(stream)?;
+        for Share { row, .. } in &batch.shares {
+            // After a fork, the last block is somebody else's, too.
+            if let Some(sequence) = &mut sequences[*row] {
+                step.buffers.kv.own(step.on, &mut sequence.kv, sequence.done / arch.block_tokens)?;
+            }
+        }
         write_inputs(&mut step, batch, sequences, |sequence| Some((&sequence.kv, sequence.window.as_ref())))?;
         if let Some(graph) = graph {
             step.replay(graph)?;
@@ -159,7 +183,7 @@ pub(super) fn write_inputs(
     blocks: impl Fn(&Sequence) -> Option<Blocks<'_>>,
 ) -> Result<(), EngineError> {
     let Step { buffers: ModelView { work, table, window_table, .. }, on, .. } = step;
-    for (row, ..) in &batch.shares {
+    for Share { row, .. } in &batch.shares {
         let Some((kv, window)) = sequences[*row].as_ref().and_then(&blocks) else { continue };
         table.set(on, *row, kv)?;
         if let (Some(table), Some(ticket)) = (window_table.as_mut(), window) {

@@ -34,30 +34,26 @@ impl Llm {
     /// [`EngineError::BatchFull`] or [`EngineError::Capacity`] when it must wait, [`EngineError::PromptTooLong`] when it can
     /// never fit. Nothing is taken.
     pub fn admit(&mut self, prompt: &[u32], answer: usize, sampling: Sampling) -> Result<Row, EngineError> {
+        self.admit_with(prompt, answer, sampling, true)
+    }
+
+    /// The same; what is cached of the prompt is used with `reuse` only.
+    pub(super) fn admit_with(
+        &mut self,
+        prompt: &[u32],
+        answer: usize,
+        sampling: Sampling,
+        reuse: bool,
+    ) -> Result<Row, EngineError> {
         self.check_request(prompt, sampling)?;
         let rows = self.sequences.len();
         let row = self.sequences.iter().position(Option::is_none).ok_or(EngineError::BatchFull { rows })?;
         let most = prompt.len().saturating_add(answer).min(self.settings.max_seq_len);
         let room = Tokens::new(most as u64);
-        let per_block = Tokens::new(self.settings.block_tokens as u64);
-        let bundle = self.engine.bundle();
-        let mut kv = bundle.kv.open(room);
-        while let Err(full) = kv.extend(room) {
-            // The plan may have paid for more blocks than were committed so far.
-            let Some(commit) = bundle.kv.planned_commit() else {
-                if self.governor.make_room(room.in_blocks_of(per_block)) {
-                    continue;
-                }
-                return Err(full.into());
-            };
-            if let Err(error) = bundle.kv.grow(commit) {
-                return Err(EngineError::Busy(error.to_string()));
-            }
-        }
-        let window = bundle.window.as_ref().map(|pool| pool.open(room));
-        let front = self.front.as_ref().map(|front| front.open(room)).transpose()?;
+        let (kv, window) = self.open_blocks(prompt, room, reuse)?;
         let mut sequence = Sequence::new(kv, window, prompt, most, sampling);
-        sequence.front = front;
+        sequence.snapshot = self.open_snapshot(room);
+        sequence.front = self.front.as_ref().map(|front| front.open(room)).transpose()?;
         self.sequences[row] = Some(sequence);
         Ok(row)
     }
@@ -77,6 +73,7 @@ impl Llm {
     /// # Errors
     /// [`EngineError::NoSequence`].
     pub fn end(&mut self, row: Row) -> Result<(), EngineError> {
+        self.keep_ended(row)?;
         let sequence = self.sequences.get_mut(row).and_then(Option::take);
         let sequence = sequence.ok_or(EngineError::NoSequence { row })?;
         if let Some(front) = &mut self.front {

@@ -15,7 +15,7 @@ impl Llm {
         see: &mut dyn FnMut(usize, &[f32]),
         mut probe: Option<Probe<'_>>,
     ) -> Result<(), EngineError> {
-        let row = self.admit(tokens, 0, Sampling::GREEDY)?;
+        let row = self.admit_with(tokens, 0, Sampling::GREEDY, false)?;
         let vocab = self.arch.vocab();
         let piece = self.settings.max_batch.min(self.settings.prefill_chunk);
         let mut logits = vec![0.0; piece * vocab];

@@ -1,9 +1,8 @@
 //! Another model on the same device: the old one ends, and what does not depend on it stays where it is.
 
 use memtier::{Engine, Line, Loading, ScratchFull, Step, Survives, account::GraphStats, admission::AdmissionQueue};
-use memtier_model::ModelDescription;
 
-use super::{Batch, Llm, capacity, graphs::Graphs};
+use super::{Batch, Llm, capacity, graphs::Graphs, prefixes::Prefixes};
 use crate::{
     EngineError, ModelFile,
     arch::Arch,
@@ -68,8 +67,7 @@ impl Llm {
             let what = "a model swap with layers on a device".to_owned();
             return Err(EngineError::Unsupported { what, why: "open the new model instead" });
         }
-        let description = ModelDescription::from_gguf(file.gguf())?;
-        let arch = Arch::new(file, &description, self.settings.block_tokens)?;
+        let arch = self.settings.arch(file)?;
         let governor = Governor::new(&arch, &self.settings, capacity(&arch, &self.settings), self.watcher.as_ref())?;
         Ok((arch, governor))
     }
@@ -77,12 +75,25 @@ impl Llm {
     fn end_and_load(
         self,
         arch: Arch,
-        governor: Governor,
+        mut governor: Governor,
         file: &ModelFile,
         report: &mut dyn FnMut(Progress),
     ) -> Result<Self, EngineError> {
-        let Llm { mut engine, mut stream, device, cpu, settings, watcher, queue, requests, .. } = self;
-        drop(queue);
+        let Llm {
+            mut engine,
+            mut stream,
+            device,
+            cpu,
+            settings,
+            watcher,
+            queue,
+            requests,
+            prefixes,
+            governor: old,
+            ..
+        } = self;
+        // What is cached is the old model's.
+        drop((queue, prefixes, old));
         let scratch = engine.step(&mut stream)?.scratch.left();
         let (mut engine, kept) = engine.drain()?.end_model();
         let Assignment { main, .. } = Assignment::decide(&arch, &settings)?;
@@ -108,9 +119,15 @@ impl Llm {
         }
         let mut done = 0;
         upload(file, &main.arch, &cpu, engine.load(&mut stream)?, &mut done, report)?;
+        let engine = engine.serve()?;
+        let prefixes = Prefixes::open(file, &arch, &settings, engine.bundle())?;
+        if let Some(prefixes) = &prefixes {
+            governor.cached = Some(Box::new(prefixes.cached_blocks()));
+        }
         let mut llm = Llm {
             sequences: (0..settings.max_batch).map(|_| None).collect(),
-            engine: engine.serve()?,
+            prefixes,
+            engine,
             stream,
             device,
             cpu,

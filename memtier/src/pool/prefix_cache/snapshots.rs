@@ -65,17 +65,14 @@ impl<W: PoolKind> Snapshots<W> {
     }
 
     /// Keeps `state` as what the requests need that start behind what `ticket` has published. Its launches must be done: copy, wait for
-    /// the fence, then keep. Gives it back where nothing is published, or there is no room for any.
-    ///
-    /// # Errors
-    /// The state.
-    #[expect(clippy::result_large_err, reason = "the state comes back")]
-    pub fn keep<K: Shareable>(&mut self, ticket: &Ticket<K>, state: Ticket<W>) -> Result<(), Ticket<W>> {
+    /// the fence, then keep. Takes nothing from the heap. Returns whether it was kept: not where nothing is published, or there is
+    /// no room for any.
+    pub fn keep<K: Shareable>(&mut self, ticket: &Ticket<K>, state: Arc<Ticket<W>>) -> bool {
         let Some(lease) = ticket.lease.as_ref().filter(|lease| Arc::ptr_eq(&lease.tree, &self.tree)) else {
-            return Err(state);
+            return false;
         };
         if self.most == 0 || lease.at.depth == 0 {
-            return Err(state);
+            return false;
         }
         let stamp = self.tree.lock().stamp(lease.at.entry);
         self.kept.retain(|kept| kept.stamp != stamp);
@@ -83,8 +80,8 @@ impl<W: PoolKind> Snapshots<W> {
             self.evict_one();
         }
         self.now += 1;
-        self.kept.push(Kept { at: lease.at, stamp, used: self.now, state: Arc::new(state) });
-        Ok(())
+        self.kept.push(Kept { at: lease.at, stamp, used: self.now, state });
+        true
     }
 
     /// The longest part of a found prefix that there is state for, in blocks, and the state: copy it into the request's own blocks.

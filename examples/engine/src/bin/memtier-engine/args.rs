@@ -63,6 +63,9 @@ Serves a GGUF model from memory that was planned to the byte.
   --lock NAME           a setting that a refusal must not suggest to change: max-batch, max-seq-len, prefill-chunk,
                         gpu-layers, budget
   --vram-budget SIZE    what may be used of the device; bounds --budget, or the layers of --gpu-layers
+  --draft N             tokens that a greedy answer guesses ahead, from what it has seen (0)
+  --no-prefix-cache     compute every prompt anew
+  --window-snapshots N  copies of sliding windows for cached prompts (2)
   --max-slots N         requests that run at once, the others wait (--max-batch)
   --queue N             requests that may wait (64)
   --graphs N            decode passes recorded at load and replayed, one for each number of requests (0: launched)
@@ -143,6 +146,9 @@ const FLAGS: &[&str] = &[
     "decode",
     "vram-budget",
     "max-slots",
+    "draft",
+    "window-snapshots",
+    "no-prefix-cache",
     "queue",
     "graphs",
     "pressure-config",
@@ -206,6 +212,10 @@ pub(crate) fn read(args: impl Iterator<Item = OsString>) -> Result<Option<Args>,
         if flag == "help" {
             return Ok(None);
         }
+        if flag == "no-prefix-cache" {
+            read.settings.prefix_cache = false;
+            continue;
+        }
         if flag == "raw" {
             read.raw = true;
             continue;
@@ -242,6 +252,8 @@ pub(crate) fn read(args: impl Iterator<Item = OsString>) -> Result<Option<Args>,
             "prefill" => read.prefill = parse(&flag, value, count)?,
             "decode" => read.decode = parse(&flag, value, count)?,
             "vram-budget" => read.settings.vram_budget = Some(size(&flag, value)?),
+            "draft" => read.settings.draft = parse(&flag, value, count)?,
+            "window-snapshots" => read.settings.window_snapshots = parse(&flag, value, count)?,
             "max-slots" => read.settings.max_slots = Some(parse(&flag, value, count)?),
             "queue" => read.settings.queue = parse(&flag, value, count)?,
             "graphs" => read.settings.graphs = parse(&flag, value, count)?,

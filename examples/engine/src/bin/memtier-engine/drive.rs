@@ -54,7 +54,8 @@ impl Listener for Nobody {
 /// Runs passes until nothing is pending and nobody waits. The heap is counted over whole passes, from their first
 /// instruction to their last.
 pub(crate) fn drive(llm: &mut Llm, tally: &mut Tally, listener: &mut dyn Listener) -> Result<(), EngineError> {
-    let mut fresh = Vec::with_capacity(llm.settings().max_batch);
+    let guesses = llm.settings().draft;
+    let mut fresh = Vec::with_capacity(llm.settings().max_batch * (1 + guesses));
     let mut idle_since = None;
     loop {
         llm.start_waiting(|request, outcome| listener.started(request, outcome));
@@ -75,9 +76,12 @@ pub(crate) fn drive(llm: &mut Llm, tally: &mut Tally, listener: &mut dyn Listene
         }
         idle_since = None;
         tally.heap += heap;
-        // A pass with more tokens than answers has prompt in it.
-        let part = if tokens > fresh.len() { &mut tally.prefill } else { &mut tally.decode };
-        part.0 += tokens as u64;
+        // A pass with more tokens than answers and their wrong guesses has prompt in it.
+        let (part, count) = match tokens > fresh.len() * (1 + guesses) {
+            true => (&mut tally.prefill, tokens),
+            false => (&mut tally.decode, fresh.len()),
+        };
+        part.0 += count as u64;
         part.1 += time;
         listener.pass(tokens);
         listener.tokens(llm, &fresh)?;

@@ -1,0 +1,43 @@
+//! Several answers to one prompt: requests that share what they have in common.
+
+use memtier::{Blocks, Tokens};
+
+use super::{Llm, Row, prefixes::copy_window};
+use crate::{EngineError, sequence::Sampling};
+
+impl Llm {
+    /// Another request that goes on from where `row` is, with a sampling of its own: best of several answers, or a beam. Both have the same
+    /// blocks; whoever writes the last one first copies it. What a sliding window holds is copied at once: its blocks are written in
+    /// place.
+    ///
+    /// # Errors
+    /// [`EngineError::NoSequence`], [`EngineError::BatchFull`] or [`EngineError::Capacity`]. Nothing is taken.
+    pub fn fork(&mut self, row: Row, sampling: Sampling) -> Result<Row, EngineError> {
+        sampling.check()?;
+        if self.front.is_some() {
+            let what = "a fork of a request whose layers are on two devices".to_owned();
+            return Err(EngineError::Unsupported { what, why: "serve the model from one device" });
+        }
+        let rows = self.sequences.len();
+        let free = self.sequences.iter().position(Option::is_none).ok_or(EngineError::BatchFull { rows })?;
+        let source = self.sequences.get(row).and_then(Option::as_ref).ok_or(EngineError::NoSequence { row })?;
+        let written = source.kv.tokens();
+        let room = Tokens::new(source.most as u64);
+        let mut kv = source.kv.fork(room);
+        // The blocks that nothing was written to stay the other's.
+        kv.truncate(Blocks::new(written.count().div_ceil(self.settings.block_tokens as u64)));
+        self.extend_to(&mut kv, room)?;
+        let source = self.sequences[row].as_ref().ok_or(EngineError::NoSequence { row })?;
+        let mut window = None;
+        if let (Some(pool), Some(from)) = (&self.engine.bundle().window, &source.window) {
+            let mut to = pool.open(room);
+            if !written.is_zero() {
+                let tokens = written.count() as usize;
+                copy_window(&mut self.engine, &mut self.stream, self.arch.window, (from, &mut to), tokens)?;
+            }
+            window = Some(to);
+        }
+        self.sequences[free] = Some(source.fork(kv, window, sampling));
+        Ok(free)
+    }
+}

@@ -1,0 +1,213 @@
+//! Prompts that start like earlier ones start with their blocks.
+//!
+//! Whole blocks of the pool for the full context are cached as they fill, with proof that they are in memory. Layers with a sliding window keep the
+//! latest tokens only, in blocks that are nobody else's; a copy of them is kept at the end of each prompt, and a prompt is
+//! found up to where there is one.
+
+use std::sync::Arc;
+
+use memtier::{
+    Blocks, Content, Engine, GlobalKv, Host, PrefixCache, PrefixCacheSpec, PrefixCacheStats, Root, RootKey, Serving,
+    Settled, Snapshots, Step, Stream, SwaKv, Ticket, Tokens, f16,
+};
+
+use super::{Llm, Row};
+use crate::{
+    EngineError, ModelFile,
+    arch::Arch,
+    config::Settings,
+    model::{Model, ModelView},
+    policy::CachedBlocks,
+    sequence::Sequence,
+};
+
+pub(super) type KvTicket = Ticket<GlobalKv<f16>>;
+pub(super) type WindowTicket = Ticket<SwaKv<f16>>;
+
+/// The cache of one model.
+pub(super) struct Prefixes {
+    cache: PrefixCache<GlobalKv<f16>>,
+    root: Root,
+    snapshots: Option<Snapshots<SwaKv<f16>>>,
+    reused: u64,
+}
+
+impl Prefixes {
+    /// The cache, if the settings want one.
+    pub(super) fn open(
+        file: &ModelFile,
+        arch: &Arch,
+        settings: &Settings,
+        bundle: &Model,
+    ) -> Result<Option<Self>, EngineError> {
+        if !settings.prefix_cache {
+            return Ok(None);
+        }
+        let cache = PrefixCache::new(&bundle.kv.handle(), PrefixCacheSpec::new(bundle.kv.most()))?;
+        // One file is served from here, so its name is enough.
+        let root = cache.root(&RootKey::new(file.path().as_os_str().as_encoded_bytes()))?;
+        let snapshots = (arch.window > 0).then(|| Snapshots::new(&cache, arch.window_snapshots));
+        Ok(Some(Prefixes { cache, root, snapshots, reused: 0 }))
+    }
+
+    /// For the memory policy, which may have the cache give blocks up.
+    pub(super) fn cached_blocks(&self) -> impl CachedBlocks + use<> {
+        self.cache.clone()
+    }
+
+    /// A request that starts with what is cached of its prompt, and what its window must be filled with.
+    fn start(&mut self, prompt: &[u32], room: Tokens) -> Result<(KvTicket, Option<Arc<WindowTicket>>), EngineError> {
+        // The last token's logits are wanted, so it is processed in any case.
+        let content = Content::new(self.root, &prompt[..prompt.len() - 1]);
+        let mut lease = self.cache.lookup(&content)?;
+        let mut state = None;
+        if let Some(snapshots) = &mut self.snapshots {
+            let (blocks, found) =
+                snapshots.find(&lease).map_or((Blocks::ZERO, None), |(blocks, it)| (blocks, Some(it)));
+            lease.shorten(blocks);
+            state = found;
+        }
+        self.reused += lease.tokens().count();
+        Ok((lease.open(room), state))
+    }
+
+    /// Publishes the blocks that a request has filled.
+    fn publish(&self, sequence: &mut Sequence, settled: &Settled) -> Result<(), EngineError> {
+        let content = Content::new(self.root, &sequence.tokens);
+        self.cache.publish(&mut sequence.kv, settled, &content)?;
+        Ok(())
+    }
+}
+
+impl Llm {
+    /// The blocks of a new request, with room for `room` tokens; those of its prompt that are cached are there already.
+    pub(super) fn open_blocks(
+        &mut self,
+        prompt: &[u32],
+        room: Tokens,
+        reuse: bool,
+    ) -> Result<(KvTicket, Option<WindowTicket>), EngineError> {
+        let (mut kv, state) = match self.prefixes.as_mut().filter(|_| reuse) {
+            Some(prefixes) => prefixes.start(prompt, room)?,
+            None => (self.engine.bundle().kv.open(room), None),
+        };
+        self.extend_to(&mut kv, room)?;
+        let Some(pool) = &self.engine.bundle().window else { return Ok((kv, None)) };
+        let mut window = pool.open(room);
+        if let Some(state) = state {
+            let tokens = kv.tokens().count() as usize;
+            copy_window(&mut self.engine, &mut self.stream, self.arch.window, (&state, &mut window), tokens)?;
+        }
+        Ok((kv, Some(window)))
+    }
+
+    /// Gives a request all the blocks that `room` tokens need: free ones, the plan's next ones, then cached ones.
+    pub(super) fn extend_to(&mut self, kv: &mut KvTicket, room: Tokens) -> Result<(), EngineError> {
+        let per_block = Tokens::new(self.settings.block_tokens as u64);
+        let pool = &self.engine.bundle().kv;
+        let held = kv.capacity().in_blocks_of(per_block);
+        let needed = room.in_blocks_of(per_block).beyond(held);
+        // What the plan has paid for comes before what might be wanted again.
+        while pool.free() < needed
+            && let Some(commit) = pool.planned_commit()
+        {
+            pool.grow(commit).map_err(|error| EngineError::Busy(error.to_string()))?;
+        }
+        let more = Tokens::new(room.count().saturating_sub(kv.tokens().count()));
+        while let Err(full) = kv.extend(more) {
+            if !self.governor.make_room(needed) {
+                return Err(full.into());
+            }
+        }
+        Ok(())
+    }
+
+    /// Publishes what the last pass filled, and keeps copies of the windows of prompts that it completed.
+    pub(super) fn publish(&mut self, settled: &Settled) -> Result<(), EngineError> {
+        for index in 0..self.batch.shares.len() {
+            let share = self.batch.shares[index];
+            if let (Some(prefixes), Some(sequence)) = (&self.prefixes, &mut self.sequences[share.row]) {
+                prefixes.publish(sequence, settled)?;
+                if share.complete
+                    && let Some(copy) = sequence.snapshot.take()
+                {
+                    self.keep_window(share.row, copy)?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Keeps a copy of a request's window at the end of what it has published, in `copy`.
+    fn keep_window(&mut self, row: Row, mut copy: Arc<WindowTicket>) -> Result<(), EngineError> {
+        let Llm { prefixes, sequences, engine, stream, arch, .. } = self;
+        let Some(Prefixes { snapshots: Some(snapshots), .. }) = prefixes else { return Ok(()) };
+        let Some(sequence) = sequences.get(row).and_then(Option::as_ref) else { return Ok(()) };
+        let (Some(window), Some(to)) = (&sequence.window, Arc::get_mut(&mut copy)) else { return Ok(()) };
+        let tokens = sequence.kv.cached().count() as usize;
+        let blocks = blocks_of(arch, tokens);
+        // Not where the window has gone on, or the same is kept already.
+        if tokens == 0 || snapshots.has(&sequence.kv) || !blocks.clone().all(|index| window.has(index)) {
+            return Ok(());
+        }
+        copy_window(engine, stream, arch.window, (window, to), tokens)?;
+        snapshots.keep(&sequence.kv, copy);
+        Ok(())
+    }
+
+    /// An empty request to copy a window into.
+    pub(super) fn open_snapshot(&self, room: Tokens) -> Option<Arc<WindowTicket>> {
+        self.prefixes.as_ref().filter(|_| self.arch.window_snapshots > 0)?;
+        self.engine.bundle().window.as_ref().map(|pool| Arc::new(pool.open(room)))
+    }
+
+    /// Keeps a copy of the window of a request that ends: who asks on starts with it.
+    pub(super) fn keep_ended(&mut self, row: Row) -> Result<(), EngineError> {
+        let most = self.sequences.get(row).and_then(Option::as_ref).map_or(0, |sequence| sequence.most);
+        match self.open_snapshot(Tokens::new(most as u64)) {
+            Some(copy) => self.keep_window(row, copy),
+            None => Ok(()),
+        }
+    }
+
+    /// What the prefix cache holds and did.
+    pub fn prefix_stats(&self) -> Option<PrefixCacheStats> {
+        Some(self.prefixes.as_ref()?.cache.stats())
+    }
+
+    /// Tokens of prompts that needed no pass.
+    pub fn reused_tokens(&self) -> u64 {
+        self.prefixes.as_ref().map_or(0, |prefixes| prefixes.reused)
+    }
+}
+
+/// The blocks that tokens from `tokens` on look back into.
+fn blocks_of(arch: &Arch, tokens: usize) -> std::ops::Range<usize> {
+    (tokens + 1).saturating_sub(arch.window) / arch.block_tokens..tokens.div_ceil(arch.block_tokens)
+}
+
+/// Copies what of the first `tokens` tokens a window still holds into the blocks of a request that has none.
+pub(super) fn copy_window(
+    engine: &mut Engine<Serving<Model>>,
+    stream: &mut Stream<Host>,
+    window: usize,
+    (from, to): (&WindowTicket, &mut WindowTicket),
+    tokens: usize,
+) -> Result<(), EngineError> {
+    let Some(pool) = &engine.bundle().window else { return Ok(()) };
+    let per_block = pool.per_block().count() as usize;
+    let blocks = (tokens + 1).saturating_sub(window) / per_block..tokens.div_ceil(per_block);
+    let copied = Tokens::new((tokens - blocks.start * per_block) as u64);
+    to.skip(Blocks::new(blocks.start as u64));
+    to.extend(copied)?;
+    let mut step = engine.step(stream)?;
+    let Step { buffers: ModelView { window: Some(pool), .. }, on, .. } = &mut step else { return Ok(()) };
+    for index in blocks {
+        let (from, mut to) = pool.copy_pair((from, index), (&mut *to, index))?;
+        on.copy::<f16>(&mut to, from)?;
+    }
+    let fence = step.finish()?;
+    to.advance(copied, &fence)?;
+    fence.wait()?;
+    Ok(())
+}

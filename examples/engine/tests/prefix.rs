@@ -1,0 +1,279 @@
+//! Answers do not depend on how they came about: with and without a cached prefix, forked or alone, guessed ahead or not; and all
+//! blocks come back.
+
+mod common;
+
+use common::{GEMMA3, RealModel, SMOLLM2, tiny_file};
+use memtier::Bytes;
+use memtier_engine::{Llm, ModelFile, Row, Sampling, Settings};
+use memtier_model::write::TinyModel;
+
+fn settings() -> Settings {
+    Settings {
+        budget: Bytes::gib(2),
+        max_batch: 4,
+        max_seq_len: 256,
+        prefill_chunk: 32,
+        threads: 2,
+        ..Settings::default()
+    }
+}
+
+fn open(file: &ModelFile, settings: Settings) -> Llm {
+    Llm::open(file, &settings, &mut |_| ()).unwrap()
+}
+
+/// Tokens that differ from block to block.
+fn prompt(length: usize, seed: u32) -> Vec<u32> {
+    (0..length as u32).map(|at| (at.wrapping_mul(2_654_435_761) ^ seed.wrapping_mul(40_503)) >> 7 & 127).collect()
+}
+
+/// Runs until nothing is pending; how many passes that took.
+fn run(llm: &mut Llm) -> usize {
+    let mut passes = 0;
+    while llm.step(|_| ()).unwrap() > 0 {
+        passes += 1;
+    }
+    passes
+}
+
+fn answer(llm: &mut Llm, prompt: &[u32], length: usize) -> Vec<u32> {
+    let row = llm.admit(prompt, length, Sampling::GREEDY).unwrap();
+    run(llm);
+    let tokens = llm.tokens(row).unwrap()[prompt.len()..].to_vec();
+    llm.end(row).unwrap();
+    tokens
+}
+
+/// Blocks that neither are free nor can be had from the cache.
+fn kept(llm: &Llm) -> u64 {
+    let held = llm.memory_report().pools[0].held;
+    held.count() - llm.prefix_stats().map_or(0, |stats| stats.reclaimable.count())
+}
+
+fn tiny_models() -> [(&'static str, TinyModel); 2] {
+    [("llama", TinyModel::llama(5)), ("gemma3", TinyModel::gemma3(5))]
+}
+
+/// Tells whether what is cached is used, and answers with it as without.
+fn a_cached_prefix_changes_no_token(file: &ModelFile, prompts: &[Vec<u32>], length: usize, window_snapshots: usize) {
+    let plain = Settings { prefix_cache: false, ..settings() };
+    let mut plain = open(file, Settings { max_seq_len: 1024, ..plain });
+    let mut cached = open(file, Settings { max_seq_len: 1024, window_snapshots, ..settings() });
+    for prompt in prompts {
+        let alone = answer(&mut plain, prompt, length);
+        let before = cached.reused_tokens();
+        assert_eq!(answer(&mut cached, prompt, length), alone, "cold");
+        let cold = cached.reused_tokens();
+        assert_eq!(answer(&mut cached, prompt, length), alone, "warm");
+        let warm = cached.reused_tokens();
+        assert!(warm - cold >= (prompt.len() as u64 - 1) / 16 * 16, "{before} {cold} {warm}: reused");
+        // A conversation goes on: prompt, answer, and more.
+        let mut longer = prompt.clone();
+        longer.extend(&alone);
+        longer.extend(&prompts[0][..7]);
+        let alone = answer(&mut plain, &longer, length);
+        assert_eq!(answer(&mut cached, &longer, length), alone, "longer");
+        assert!(cached.reused_tokens() > warm, "the conversation's blocks were found");
+    }
+    assert_eq!(kept(&cached), 0);
+}
+
+#[test]
+fn tiny_models_answer_alike_with_a_cached_prefix() {
+    for (name, model) in tiny_models() {
+        let file = tiny_file(&format!("prefix-{name}"), model);
+        let file = ModelFile::open(file.path()).unwrap();
+        let prompts: Vec<_> = (1..6).map(|index| prompt(23 * index as usize, index)).collect();
+        a_cached_prefix_changes_no_token(&file, &prompts, 20, 4);
+    }
+}
+
+fn real_model_answers_alike(model: RealModel) {
+    let Some(path) = model.path() else { return };
+    let file = ModelFile::open(path).unwrap();
+    // Gemma's window is 512 tokens: one prompt is longer.
+    a_cached_prefix_changes_no_token(&file, &[prompt(40, 1), prompt(600, 2)], 16, 4);
+}
+
+#[test]
+#[cfg_attr(debug_assertions, ignore = "minutes without optimisation: run with --release")]
+fn smollm2_answers_alike_with_a_cached_prefix() {
+    real_model_answers_alike(SMOLLM2);
+}
+
+#[test]
+#[cfg_attr(debug_assertions, ignore = "minutes without optimisation: run with --release")]
+fn gemma_3_answers_alike_with_a_cached_prefix() {
+    real_model_answers_alike(GEMMA3);
+}
+
+#[test]
+fn without_a_copy_of_the_window_nothing_is_found_and_nothing_wrong() {
+    let file = tiny_file("no-copies", TinyModel::gemma3(5));
+    let file = ModelFile::open(file.path()).unwrap();
+    let (mut plain, mut cached) = (
+        open(&file, Settings { prefix_cache: false, ..settings() }),
+        open(&file, Settings { window_snapshots: 0, ..settings() }),
+    );
+    let prompt = prompt(100, 3);
+    let alone = answer(&mut plain, &prompt, 20);
+    for _ in 0..2 {
+        assert_eq!(answer(&mut cached, &prompt, 20), alone);
+    }
+    assert_eq!(cached.reused_tokens(), 0);
+}
+
+#[test]
+fn forks_share_blocks_and_answer_as_if_alone() {
+    for (name, model) in tiny_models() {
+        let file = tiny_file(&format!("fork-{name}"), model);
+        let file = ModelFile::open(file.path()).unwrap();
+        let mut llm = open(&file, settings());
+        let mut plain = open(&file, Settings { prefix_cache: false, ..settings() });
+        for length in [31, 32, 33, 70] {
+            let prompt = prompt(length, 9);
+            let alone = answer(&mut plain, &prompt, 30);
+            let row = llm.admit(&prompt, 30, Sampling::GREEDY).unwrap();
+            let mut made = 0;
+            while made < 5 {
+                llm.step(|_| made += 1).unwrap();
+            }
+            let before = kept(&llm);
+            let forks: Vec<Row> = (0..3).map(|_| llm.fork(row, Sampling::GREEDY).unwrap()).collect();
+            let sampled = Sampling { temperature: 1.0, top_p: 1.0, top_k: 0, seed: 7 };
+            assert!(llm.fork(row, sampled).is_err(), "the batch is full");
+            // What is written is shared; what is to come is each one's own.
+            let whole = (length + 30).div_ceil(16) as u64;
+            assert!(kept(&llm) - before < 3 * whole, "blocks are shared");
+            run(&mut llm);
+            for row in forks.into_iter().chain([row]) {
+                assert_eq!(llm.tokens(row).unwrap()[length..], alone, "{name} {length}");
+                llm.end(row).unwrap();
+            }
+            assert_eq!(kept(&llm), 0);
+        }
+    }
+}
+
+#[test]
+fn a_fork_goes_its_own_way() {
+    let file = tiny_file("way", TinyModel::llama(5));
+    let file = ModelFile::open(file.path()).unwrap();
+    let mut llm = open(&file, settings());
+    let prompt = prompt(40, 2);
+    let row = llm.admit(&prompt, 30, Sampling::GREEDY).unwrap();
+    llm.step(|_| ()).unwrap();
+    llm.step(|_| ()).unwrap();
+    let other = llm.fork(row, Sampling { temperature: 5.0, top_p: 1.0, top_k: 0, seed: 7 }).unwrap();
+    run(&mut llm);
+    let (greedy, sampled) = (llm.tokens(row).unwrap().to_vec(), llm.tokens(other).unwrap().to_vec());
+    assert_eq!(greedy[..41], sampled[..41]);
+    assert_ne!(greedy, sampled);
+    llm.end(row).unwrap();
+    llm.end(other).unwrap();
+    assert_eq!(answer(&mut llm, &prompt, 30), greedy[40..]);
+}
+
+fn guesses_change_no_token(file: &ModelFile, prompts: &[Vec<u32>], length: usize) {
+    let mut plain = open(file, Settings { max_seq_len: 1024, ..settings() });
+    let mut guessing = open(file, Settings { max_seq_len: 1024, draft: 4, ..settings() });
+    let (mut passes, mut fewer) = (0, 0);
+    for prompt in prompts {
+        let rows = [&mut plain, &mut guessing].map(|llm| {
+            let row = llm.admit(prompt, length, Sampling::GREEDY).unwrap();
+            (row, run(llm))
+        });
+        assert_eq!(plain.tokens(rows[0].0), guessing.tokens(rows[1].0));
+        passes += rows[0].1;
+        fewer += rows[1].1;
+        plain.end(rows[0].0).unwrap();
+        guessing.end(rows[1].0).unwrap();
+    }
+    println!("{passes} passes without guesses, {fewer} with");
+    assert!(fewer < passes);
+    assert_eq!(kept(&guessing), 0);
+}
+
+#[test]
+fn guesses_change_no_token_of_tiny_models() {
+    for (name, model) in tiny_models() {
+        let file = tiny_file(&format!("draft-{name}"), model);
+        let file = ModelFile::open(file.path()).unwrap();
+        let prompts: Vec<_> = (1..5).map(|index| prompt(29 * index as usize, index)).collect();
+        guesses_change_no_token(&file, &prompts, 80);
+    }
+}
+
+#[test]
+#[cfg_attr(debug_assertions, ignore = "minutes without optimisation: run with --release")]
+fn guesses_change_no_token_of_real_models() {
+    for model in [SMOLLM2, GEMMA3] {
+        let Some(path) = model.path() else { return };
+        guesses_change_no_token(&ModelFile::open(path).unwrap(), &[prompt(40, 1), prompt(530, 2)], 48);
+    }
+}
+
+/// Thousands of requests with shared prefixes, forks, and ends at random points: `MEMTIER_REQUESTS=20000` runs as many.
+#[test]
+fn a_long_day_leaves_every_block_free_and_is_as_fast_at_its_end() {
+    let requests: usize = std::env::var("MEMTIER_REQUESTS").ok().and_then(|count| count.parse().ok()).unwrap_or(400);
+    let file = tiny_file("day", TinyModel::gemma3(5));
+    let file = ModelFile::open(file.path()).unwrap();
+    let mut llm = open(&file, Settings { draft: 2, ..settings() });
+    let mut random = 1u64;
+    let mut next = move |below: u64| {
+        random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (random >> 33) % below
+    };
+    let committed = llm.device().report();
+    let (mut rows, mut admitted, mut cancelled): (Vec<Row>, _, _) = (Vec::new(), 0, 0);
+    let mut times = Vec::with_capacity(requests);
+    while admitted < requests || !rows.is_empty() {
+        while rows.len() < 3 && admitted < requests {
+            let began = std::time::Instant::now();
+            // A handful of system prompts, then something of one's own.
+            let mut tokens = prompt(16 * (1 + next(5) as usize), next(6) as u32);
+            tokens.extend(prompt(1 + next(30) as usize, next(1 << 20) as u32));
+            rows.push(llm.admit(&tokens, 1 + next(24) as usize, Sampling::GREEDY).unwrap());
+            admitted += 1;
+            times.push(began.elapsed());
+            if next(8) == 0 {
+                rows.push(llm.fork(rows[rows.len() - 1], Sampling::GREEDY).unwrap());
+            }
+        }
+        let mut ended = Vec::new();
+        if llm
+            .step(|token| {
+                if token.last {
+                    ended.push(token.row)
+                }
+            })
+            .unwrap()
+            == 0
+        {
+            ended.extend(&rows);
+        }
+        if next(10) < 3 && !rows.is_empty() {
+            let row = rows[next(rows.len() as u64) as usize];
+            if !ended.contains(&row) {
+                cancelled += 1;
+                ended.push(row);
+            }
+        }
+        for row in ended {
+            llm.end(row).unwrap();
+            rows.retain(|other| *other != row);
+        }
+    }
+    assert_eq!(kept(&llm), 0, "{cancelled} of {admitted} were cancelled");
+    let stats = llm.prefix_stats().unwrap();
+    assert!(stats.hits > stats.misses / 4 && cancelled * 10 > admitted);
+    assert_eq!(stats.cached, stats.reclaimable);
+    let after = llm.device().report();
+    let unplanned = |report: &memtier::DeviceReport| report.acquisitions[2] - report.planned_commits;
+    assert_eq!((unplanned(&committed), unplanned(&after)), (0, 0), "the device gave nothing but planned commits");
+    let mean = |times: &[std::time::Duration]| times.iter().sum::<std::time::Duration>() / times.len().max(1) as u32;
+    let part = (requests / 4).min(1000);
+    println!("admission: {:?} at first, {:?} at last", mean(&times[..part]), mean(&times[requests - part..]));
+}
