@@ -175,6 +175,26 @@ fn a_fork_goes_its_own_way() {
     assert_eq!(answer(&mut llm, &prompt, 30), greedy[40..]);
 }
 
+#[test]
+fn a_swap_takes_the_cache_of_the_old_model_along() {
+    let files =
+        [("old", TinyModel::gemma3(5)), ("new", TinyModel::gemma3(6))].map(|(name, model)| tiny_file(name, model));
+    let files: Vec<_> = files.iter().map(|file| ModelFile::open(file.path()).unwrap()).collect();
+    let mut llm = open(&files[0], Settings { graphs: 2, ..settings() });
+    let prompt = prompt(60, 4);
+    let mut said = Vec::new();
+    for round in 0..4 {
+        let first = answer(&mut llm, &prompt, 12);
+        assert_eq!(llm.reused_tokens(), 0, "nothing of another model is found");
+        assert_eq!(answer(&mut llm, &prompt, 12), first);
+        assert!(llm.reused_tokens() >= 48);
+        said.push(first);
+        llm = llm.swap(&files[(round + 1) % 2], &mut |_| ()).unwrap();
+    }
+    assert_eq!((&said[0], &said[1]), (&said[2], &said[3]));
+    assert_ne!(said[0], said[1]);
+}
+
 fn guesses_change_no_token(file: &ModelFile, prompts: &[Vec<u32>], length: usize) {
     let mut plain = open(file, Settings { max_seq_len: 1024, ..settings() });
     let mut guessing = open(file, Settings { max_seq_len: 1024, draft: 4, ..settings() });
