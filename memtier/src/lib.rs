@@ -71,8 +71,8 @@ pub use pool::{
     AcquireBlocksError, AdvanceError, BlockError, BlockId, BlockPool, BlockRef, CacheEvent, Content, Digest, Extra,
     GlobalKv, GrowError, InFlight, OwnError, PageTable, PageTableView, Pin, PinError, PinOwner, PlannedCommit,
     PoolHandle, PoolKind, PoolSpec, PoolView, Prefix, PrefixCache, PrefixCacheError, PrefixCacheSpec, PrefixCacheStats,
-    PrefixLease, Root, RootKey, RowError, Shareable, Slab, SlabMut, SlabSlice, SlabSliceMut, Snapshots, SwaKv,
-    TableShape, TableSlice, TableSpec, Ticket, Written, table,
+    PrefixLease, RecurrentState, Root, RootKey, RowError, Shareable, Slab, SlabMut, SlabSlice, SlabSliceMut, Snapshots,
+    SwaKv, TableShape, TableSlice, TableSpec, Ticket, Written, table,
 };
 pub use record::{
     Fence, Graph, HostArg, HostArgs, LaunchError, NativeQueue, PackedTensor, RecordError, Recorder, ReplayError,

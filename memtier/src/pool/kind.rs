@@ -18,6 +18,19 @@ pub struct GlobalKv<E>(PhantomData<fn() -> E>);
 /// Sliding-window KV: blocks that left the window are used again.
 pub struct SwaKv<E>(PhantomData<fn() -> E>);
 
+/// The state of recurrent layers (Mamba, linear attention): one block is all of it, for one sequence, overwritten with every
+/// token. See [`PoolSpec::states`](super::PoolSpec::states).
+///
+/// A prefix in the cache needs the state as it was there: [`Snapshots`](super::Snapshots) keeps copies. A request that guesses
+/// ahead copies its state first, and copies it back when a guess was wrong.
+pub struct RecurrentState<E>(PhantomData<fn() -> E>);
+
+impl<E> Sealed for RecurrentState<E> {}
+impl<E: Plain> PoolKind for RecurrentState<E> {
+    type Element = E;
+    const NAME: &'static str = "recurrent state";
+}
+
 impl<E> Sealed for GlobalKv<E> {}
 impl<E: Plain> PoolKind for GlobalKv<E> {
     type Element = E;

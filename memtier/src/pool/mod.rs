@@ -19,7 +19,7 @@ mod view;
 mod tests;
 
 pub use block::BlockRef;
-pub use kind::{GlobalKv, PoolKind, Shareable, SwaKv};
+pub use kind::{GlobalKv, PoolKind, RecurrentState, Shareable, SwaKv};
 pub use prefix::{Prefix, Written};
 pub use prefix_cache::{
     CacheEvent, Content, Digest, Extra, Pin, PinError, PinOwner, PrefixCache, PrefixCacheError, PrefixCacheSpec,

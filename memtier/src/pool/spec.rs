@@ -53,6 +53,13 @@ impl PoolSpec {
         PoolSpec { per_block, block_elements, floor: blocks, initial: blocks, most: blocks, step: Blocks::new(1) }
     }
 
+    /// `count` states of [`RecurrentState`](super::RecurrentState) layers, of `elements` elements each: one a sequence, and what
+    /// snapshots and guesses take. A state is one block, however many tokens went into it.
+    pub const fn states(elements: usize, count: Blocks) -> Self {
+        // More tokens than any sequence has.
+        PoolSpec::fixed(Tokens::new(1 << 40), elements, count)
+    }
+
     fn block_bytes<K: PoolKind>(&self) -> Result<Bytes, SizeError> {
         let field = K::NAME;
         let PoolSpec { per_block, block_elements, step, most, .. } = *self;
