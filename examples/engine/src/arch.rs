@@ -63,6 +63,11 @@ pub struct Arch {
     pub block_tokens: usize,
     /// Elements of one block of the global pool, all its layers.
     pub global_elements: usize,
+    /// Bytes of one block of the pool of eight bits an element, all its layers; 0 where there is none.
+    pub low_bytes: usize,
+    /// The first numbers, as many as blocks of the longest sequence: the table of a cache that was unpacked. Empty where
+    /// there is none.
+    pub low_ids: Arc<[u32]>,
     /// Elements of one block of the window pool, all its layers; 0 where no layer has a window.
     pub window_elements: usize,
     /// The window, in tokens; 0 where no layer has one.
@@ -94,6 +99,8 @@ impl Arch {
             softcap: model.logit_softcap,
             block_tokens,
             global_elements: 0,
+            low_bytes: 0,
+            low_ids: Arc::new([]),
             window_elements: 0,
             window: 0,
             window_snapshots: 0,
@@ -148,7 +155,7 @@ impl Arch {
             arch.layers.push(LayerArch {
                 // Its pool and its place there are chosen when all layers are known.
                 group: Group::Global,
-                kv: KvLayer { shape, base: 0, params },
+                kv: KvLayer { shape, base: 0, low_base: 0, params },
                 rope: known.unwrap_or(arch.ropes.len()),
                 qk_norm: attention.qk_norm,
                 activation,
@@ -192,6 +199,29 @@ impl Arch {
             self.window = self.window.max(window.unwrap_or(0) as usize);
         }
         Ok(())
+    }
+
+    /// The same with a pool of eight bits an element beside the global one, for sequences of up to `blocks` blocks.
+    ///
+    /// # Errors
+    /// [`EngineError::Unsupported`] for heads that it has no room for.
+    pub(crate) fn with_low(mut self, blocks: usize) -> Result<Self, EngineError> {
+        let refused = || unsupported("its KV heads in eight bits", "leave out --kv-low");
+        self.low_bytes = 0;
+        for layer in self.layers.iter_mut().filter(|layer| layer.group == Group::Global) {
+            layer.kv.low_base = self.low_bytes;
+            let bytes = layer.kv.low_bytes().filter(|_| layer.kv.has_low()).ok_or_else(refused)?;
+            self.low_bytes = self.low_bytes.checked_add(bytes).ok_or_else(refused)?;
+        }
+        self.low_ids = (0..u32::try_from(blocks).map_err(|_| refused())?).collect();
+        Ok(self)
+    }
+
+    /// Elements of one sequence's largest layer in f16: what is unpacked at a time.
+    pub(crate) fn low_cache(&self) -> Option<usize> {
+        let layers = self.layers.iter().filter(|layer| layer.group == Group::Global);
+        let most = layers.filter_map(|layer| layer.kv.shape.block_elements()).max().unwrap_or(0);
+        most.checked_mul(self.low_ids.len())
     }
 
     /// The rows of the output head: the vocabulary.

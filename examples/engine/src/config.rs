@@ -45,6 +45,8 @@ pub struct Settings {
     pub vram_budget: Option<Bytes>,
     /// Requests that run at once; the others wait. At most, and by default, `max_batch`.
     pub max_slots: Option<usize>,
+    /// A smaller KV element type, of which there is a pool for requests that start while memory is short.
+    pub kv_low: Option<KvDtype>,
     /// Decode passes that are recorded and replayed, one for each number of requests; 0 launches all of them one by one.
     pub graphs: usize,
     /// Requests that may wait.
@@ -75,6 +77,7 @@ impl Default for Settings {
             locks: Locks::default(),
             vram_budget: None,
             max_slots: None,
+            kv_low: None,
             graphs: 0,
             queue: 64,
             pressure: admission::Settings::default(),
@@ -106,6 +109,13 @@ impl Settings {
         within("max-slots", self.max_slots.unwrap_or(1), self.max_batch)?;
         within("queue", self.queue, 1 << 16)?;
         within("graphs", self.graphs.max(1), ops::MAX_ROWS)?;
+        match self.kv_low {
+            None | Some(KvDtype::Q8_0) => {}
+            Some(other) => return Err(setting("kv-low", other, "there is a pool of q8_0, or none")),
+        }
+        if self.kv_low.is_some() && self.gpu_layers.is_some() {
+            return Err(setting("kv-low", "q8_0", "layers on a device keep f16: leave out --gpu-layers"));
+        }
         if self.graphs > 0 && self.gpu_layers.is_some() {
             return Err(setting(
                 "graphs",
@@ -132,7 +142,11 @@ impl Settings {
     pub(crate) fn arch(&self, file: &ModelFile) -> Result<Arch, EngineError> {
         let description = ModelDescription::from_gguf(file.gguf())?;
         let snapshots = if self.prefix_cache { self.window_snapshots } else { 0 };
-        Ok(Arch::new(file, &description, self.block_tokens)?.with_snapshots(snapshots))
+        let arch = Arch::new(file, &description, self.block_tokens)?.with_snapshots(snapshots);
+        match self.kv_low {
+            Some(_) => arch.with_low(self.max_seq_len.div_ceil(self.block_tokens)),
+            None => Ok(arch),
+        }
     }
 
     /// Requests that run at once.
@@ -147,9 +161,11 @@ impl Settings {
     /// [`EngineError::Setting`]: rungs that are no ladder, or a `kv.to` that no pool has.
     pub fn ladder(&self) -> Result<Ladder, EngineError> {
         let asked = self.pressure.rungs.kv_to;
-        let there = KvDtype::F16;
+        // Without a pool of smaller elements the rung has nowhere to go, and reduces nothing.
+        let there = self.kv_low.unwrap_or(KvDtype::F16);
         if asked != Rungs::default().kv_to && asked != there {
-            return Err(setting("kv.to", asked, format!("this engine's pools hold {there}")));
+            let remedy = format!("this engine's pools hold f16{}", self.kv_low.map_or("", |_| " and q8_0"));
+            return Err(setting("kv.to", asked, remedy));
         }
         let pressure =
             admission::Settings { rungs: Rungs { kv_to: there, ..self.pressure.rungs }, ..self.pressure.clone() };

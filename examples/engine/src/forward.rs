@@ -93,7 +93,7 @@ pub fn forward<P: Place<Space = Host>>(
     let Pass { tokens, picks } = pass;
     let units = ScratchUnits::new(arch, tokens, picks)
         .map_err(|_| LaunchError::Unsupported { what: "forward pass", why: "its scratch overflows" })?;
-    let ModelView { weights, work, kv, table, window, window_table } = view;
+    let ModelView { weights, work, kv, table, low, low_table, window, window_table } = view;
     let hidden = arch.weights.hidden;
     let numbers = (tokens, arch.epsilon);
 
@@ -151,7 +151,13 @@ pub fn forward<P: Place<Space = Host>>(
             (Group::Window, Some(pool), Some(table)) => {
                 cached(on, cpu, layer, pool, table, at, (&q, &k, &v), &mut attn)?;
             }
-            _ => cached(on, cpu, layer, kv, table, at, (&q, &k, &v), &mut attn)?,
+            _ => {
+                cached(on, cpu, layer, kv, table, at, (&q, &k, &v), &mut attn)?;
+                if let (Some(pool), Some(table)) = (low.as_mut(), low_table.as_ref()) {
+                    let frame = scratch.nested();
+                    low_cached(on, cpu, (arch, layer), pool, table, at, (&q, &k, &v), &mut attn, frame)?;
+                }
+            }
         }
         {
             let mut quantized = head(quantized, quant_bytes(tokens, q_rows))?;
@@ -234,4 +240,27 @@ fn cached<K: PoolKind<Element = f16>, P: Place<Space = Host> + Fits<P>>(
 ) -> Result<(), LaunchError> {
     ops::kv_write(on, cpu, &mut pool.slab_mut(), table.ids(), rows, positions, [k, v], layer.kv)?;
     ops::attend(on, cpu, out, &pool.slab(), table.ids(), [rows, positions, lengths], q, layer.kv)
+}
+
+/// The same for the requests whose blocks are of eight bits an element: the others' rows are holes here, and stay as they are.
+#[allow(clippy::too_many_arguments, reason = "as above, and scratch to unpack into")]
+fn low_cached<K: PoolKind<Element = u8>, P: Place<Space = Host> + Fits<P>>(
+    on: &Recorder<P>,
+    cpu: &Cpu,
+    (arch, layer): (&Arch, &LayerArch),
+    pool: &mut PoolView<'_, K, P>,
+    table: &PageTableView<'_, K, P>,
+    (rows, positions, lengths): (StableSpan<'_, u32, P>, StableSpan<'_, u32, P>, StableSpan<'_, u32, P>),
+    (q, k, v): (&StableSpanMut<'_, f32, P>, &StableSpanMut<'_, f32, P>, &StableSpanMut<'_, f32, P>),
+    out: &mut StableSpanMut<'_, f32, P>,
+    mut scratch: ScratchFrame<'_, P>,
+) -> Result<(), LaunchError> {
+    ops::low_write(on, &mut pool.slab_mut(), table.ids(), rows, positions, [k, v], layer.kv)?;
+    let mut cache = scratch.take::<f16>(arch.low_cache().unwrap_or(usize::MAX))?;
+    for row in 0..lengths.len() {
+        ops::low_unpack(on, cpu, &mut cache, &pool.slab(), table.ids(), lengths, row, layer.kv)?;
+        let at = [rows, positions, lengths];
+        ops::low_attend(on, cpu, out, &cache, table.ids(), at, q, row, layer.kv, arch.low_ids.clone())?;
+    }
+    Ok(())
 }

@@ -26,6 +26,10 @@ pub struct Model<S: Space = Host> {
     pub kv: BlockPool<GlobalKv<f16>, S>,
     /// Which of these blocks each sequence has.
     pub table: PageTable<GlobalKv<f16>, S>,
+    /// The same in eight bits an element, for requests that start while memory is short.
+    pub low: Option<BlockPool<GlobalKv<u8>, S>>,
+    /// Which of these blocks each sequence has.
+    pub low_table: Option<PageTable<GlobalKv<u8>, S>>,
     /// Keys and values of layers with a sliding window.
     pub window: Option<BlockPool<SwaKv<f16>, S>>,
     /// Which of these blocks each sequence has.
@@ -56,6 +60,8 @@ pub fn spec(arch: &Arch, config: &Config) -> ModelSpec {
         step: Blocks::new(GROWTH.min(context.max(1))),
         ..PoolSpec::fixed(per_block, arch.global_elements, most)
     };
+    // Nobody may ever need it: it starts with a block, and grows when somebody does.
+    let low = PoolSpec { initial: Blocks::new(1), block_elements: arch.low_bytes, ..kv };
     let has_window = arch.window_elements > 0;
     // Every sequence its window, and the tokens of one pass on top, wherever they go.
     let window = (arch.window_blocks() as u64).min(context.saturating_add(1)).saturating_mul(config.max_batch);
@@ -68,6 +74,8 @@ pub fn spec(arch: &Arch, config: &Config) -> ModelSpec {
         work: WorkDims { tokens: pass_tokens(config), rows, picks: picks(config) },
         kv,
         table,
+        low: (arch.low_bytes > 0).then_some(low),
+        low_table: (arch.low_bytes > 0).then_some(table),
         window: has_window.then(|| PoolSpec::fixed(per_block, arch.window_elements, Blocks::new(window))),
         window_table: has_window.then_some(table),
     }
@@ -96,6 +104,8 @@ pub struct ScratchUnits {
     pub picked_float: usize,
     /// Logits: f32.
     pub logits: usize,
+    /// One layer's keys and values of one sequence, unpacked from eight bits: f16.
+    pub unpacked: usize,
 }
 
 impl ScratchUnits {
@@ -124,6 +134,7 @@ impl ScratchUnits {
             picked: quant(picks, hidden)?,
             picked_float: rows(picks, hidden * floats)?.max(1),
             logits: rows(picks, arch.vocab())?,
+            unpacked: arch.low_cache().ok_or_else(overflow)?,
         })
     }
 
@@ -132,10 +143,11 @@ impl ScratchUnits {
     /// # Errors
     /// [`SizeError::Overflow`].
     pub fn bytes(&self, ropes: usize) -> Result<Bytes, SizeError> {
-        let ScratchUnits { hidden, float, quantized, q, kv, ffn, angles, picked, picked_float, logits } = *self;
+        let ScratchUnits { hidden, float, quantized, q, kv, ffn, angles, picked, picked_float, logits, unpacked } =
+            *self;
         let floats = [hidden, hidden, float, q, q, kv, kv, ffn, picked_float, logits];
         let bytes = floats.into_iter().chain(std::iter::repeat_n(angles, ropes)).map(|units| (units, 4));
-        let bytes = bytes.chain([(quantized, 1), (picked, 1)]);
+        let bytes = bytes.chain([(quantized, 1), (picked, 1), (unpacked, 2)]);
         bytes
             .map(|(units, size)| Bytes::new(size).times(units as u64).and_then(|bytes| bytes.aligned(256)))
             .try_fold(Bytes::ZERO, |sum, bytes| sum.plus(bytes?))

@@ -44,6 +44,8 @@ impl Sampling {
 /// One request. Dropping it frees its blocks.
 pub(crate) struct Sequence {
     pub(crate) kv: Ticket<GlobalKv<f16>>,
+    /// Its blocks of eight bits an element; those of `kv` are none then.
+    pub(crate) low: Option<Ticket<GlobalKv<u8>>>,
     pub(crate) window: Option<Ticket<SwaKv<f16>>>,
     /// Its blocks on the device that runs the first layers, where there is one.
     pub(crate) front: Option<Cached>,
@@ -70,7 +72,18 @@ impl Sequence {
         let mut tokens = Vec::with_capacity(most);
         tokens.extend_from_slice(prompt);
         let done = kv.tokens().count() as usize;
-        Sequence { kv, window, tokens, done, most, sampling, front: None, snapshot: None, random: sampling.seed }
+        Sequence {
+            kv,
+            low: None,
+            window,
+            tokens,
+            done,
+            most,
+            sampling,
+            front: None,
+            snapshot: None,
+            random: sampling.seed,
+        }
     }
 
     /// Another with the same tokens so far, in blocks that both have until one writes.
@@ -83,7 +96,18 @@ impl Sequence {
         let mut tokens = Vec::with_capacity(self.most);
         tokens.extend_from_slice(&self.tokens);
         let (done, most) = (self.done, self.most);
-        Sequence { kv, window, tokens, done, most, sampling, front: None, snapshot: None, random: sampling.seed }
+        Sequence {
+            kv,
+            low: None,
+            window,
+            tokens,
+            done,
+            most,
+            sampling,
+            front: None,
+            snapshot: None,
+            random: sampling.seed,
+        }
     }
 
     /// Tokens that no pass has seen.
@@ -111,7 +135,10 @@ impl Sequence {
     /// `count` tokens were written by the step behind `fence`.
     pub(crate) fn advance(&mut self, count: usize, fence: &Fence) -> Result<(), EngineError> {
         let count_tokens = Tokens::new(count as u64);
-        self.kv.advance(count_tokens, fence)?;
+        match &mut self.low {
+            Some(low) => low.advance(count_tokens, fence)?,
+            None => self.kv.advance(count_tokens, fence)?,
+        }
         if let Some(window) = &mut self.window {
             window.advance(count_tokens, fence)?;
         }

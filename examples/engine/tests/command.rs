@@ -59,6 +59,23 @@ fn a_tiny_model_answers_and_allocates_nothing_while_serving() {
 }
 
 #[test]
+fn requests_of_eight_bits_allocate_nothing_either() {
+    let Ok(meminfo) = std::fs::read_to_string("/proc/meminfo") else { return println!("skipped: no /proc/meminfo") };
+    let line = meminfo.lines().find_map(|line| line.strip_prefix("MemAvailable:")).unwrap();
+    let available: u64 = line.split_whitespace().next().unwrap().parse().unwrap();
+    // Most of what there is, as the reserve: less than that is left, which is WATCH.
+    let text = format!("poll = 10 ms\nhost.reserve = {} KiB\nhost.tight_divisor = 1000000\n", available / 10 * 7);
+    let (file, pressure) = (Temporary::new("eight.gguf", &tiny()), Temporary::new("eight.pressure", text.as_bytes()));
+    let args = ["demo", "--model-file", file.text(), "--raw", "--prompt", "ab", "--prompt", "c", "--max-tokens", "300"];
+    let more = ["--max-seq-len", "512", "--threads", "2", "--kv-low", "q8_0", "--pressure-config", pressure.text()];
+    let Output { status, stdout, stderr } = run(&[&args[..], &more[..]].concat());
+    assert!(status.success(), "{}", String::from_utf8_lossy(&stderr));
+    let text = String::from_utf8(stdout).unwrap();
+    assert!(text.contains("new KV f16 -> q8_0"), "{text}");
+    assert!(text.ends_with("allocations while serving: device 0, pinned 0, host heap 0\n"), "{text}");
+}
+
+#[test]
 fn what_the_memory_policy_decided_has_a_line_each_and_nothing_else_does() {
     let file = Temporary::new("decided.gguf", &tiny());
     let args =
@@ -160,6 +177,7 @@ fn absurd_flags_are_one_line() {
         ("--max-slots", &["0", "5", "x", &most]),
         ("--queue", &["0", &most]),
         ("--graphs", &["-1", &most]),
+        ("--kv-low", &["q4_0", "int8", ""]),
         ("--cut-to", &["0", "x"]),
         ("--pressure-config", &["/nowhere/at/all"]),
         ("--cost-anchors", &["/nowhere/at/all"]),

@@ -21,6 +21,7 @@
 //! --queue N               how many may wait; the next one is told when to ask again
 //! --pressure-config FILE  thresholds, ladder and admission, one `key = value` a line
 //! --cost-anchors FILE     what prompts cost the host, as `memtier-engine measure-anchors` measured it
+//! --kv-low q8_0           a second pool, of smaller keys and values, for requests that start while memory is short
 //! --graphs N              decode passes recorded at load and replayed, one for each number of requests
 //! --cut-to N              a prompt's last N tokens are better than a refusal
 //! ```
@@ -72,7 +73,11 @@
 //! * **Prefill window**: a longer prompt is cut, if its request allows that, or told when to ask again; and the chunk of a
 //!   pass is reduced in the same share. A prompt is never answered differently for being prefilled in smaller chunks.
 //! * **Cached blocks**: whoever holds blocks that no request needs is asked to give up all of them, between two passes.
-//! * **KV element type**: a rung to a type that no pool holds is refused when the file is read, and never a silent no-op.
+//! * **KV element type**: with `--kv-low q8_0` a second pool is planned, with its own page table, and requests that start at
+//!   WATCH or above have their keys and values there, in little more than half the bytes. What runs keeps its own, and both
+//!   kinds share passes. The pool commits memory when somebody needs it. Attention unpacks one such request's layer at a time
+//!   into planned scratch, so it is slower, the more so the longer the request is. Without the flag the rung reduces nothing;
+//!   a `kv.to` that no pool holds is refused when the engine opens.
 //!
 //! After a refusal at TIGHT or above, new work waits until the level is below TIGHT; at CRITICAL who waits is sent away with
 //! a time to ask again. Nobody has to say that it is over. A request that could never run is refused when it comes.

@@ -21,11 +21,13 @@ pub struct KvLayer {
     pub shape: KvShape,
     /// Where the layer begins in a block, in elements. Blocks hold all layers of their pool.
     pub base: usize,
+    /// Where it begins in a block of eight bits an element, in bytes.
+    pub low_base: usize,
     /// Query heads, scale, window and softcap.
     pub params: AttentionParams,
 }
 
-fn same_pool(slab: u64, table: TableSlice<'_>) -> Result<(), LaunchError> {
+pub(super) fn same_pool(slab: u64, table: TableSlice<'_>) -> Result<(), LaunchError> {
     // No row was ever set: every id is a hole.
     if table.shape.pool == slab || table.shape.pool == 0 {
         return Ok(());
@@ -75,7 +77,12 @@ pub fn kv_write<K: PoolKind<Element = f16>, P: Place<Space: Is<Host>>>(
     })
 }
 
-fn locate(table: TableSlice<'_>, row: u32, position: u32, block_tokens: usize) -> Result<KvCell, LaunchError> {
+pub(super) fn locate(
+    table: TableSlice<'_>,
+    row: u32,
+    position: u32,
+    block_tokens: usize,
+) -> Result<KvCell, LaunchError> {
     let limit = table.shape.rows as u64;
     let ids = table.row(row as usize).ok_or(LaunchError::Index { what: "row", limit, found: u64::from(row) })?;
     let (block, slot) = (position as usize / block_tokens, position as usize % block_tokens);
@@ -109,7 +116,7 @@ pub fn attend<K: PoolKind<Element = f16>, P: Place<Space: Is<Host>>>(
     );
     on.host_op(args, move |(out, slab, table, rows, positions, lengths, q)| {
         same_pool(slab.pool, table)?;
-        let KvLayer { shape, base, params } = layer;
+        let KvLayer { shape, base, params, .. } = layer;
         let cache = KvCache { slab: slab.units.reinterpret_cast(), base, stride: slab.block_units, shape };
         let mut sequences = [KvSequence { blocks: &[], tokens: 0 }; MAX_ROWS];
         for (row, (sequence, tokens)) in sequences.iter_mut().zip(lengths).enumerate() {

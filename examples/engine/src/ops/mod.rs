@@ -5,12 +5,14 @@
 
 mod attention;
 mod linear;
+mod low;
 mod norm;
 mod position;
 mod sample;
 
 pub use attention::{KvLayer, MAX_ROWS, attend, kv_write};
 pub use linear::{Activations, embed, gather, project, project_gated, project_qkv, quantize};
+pub use low::{low_attend, low_unpack, low_write};
 pub use norm::{head_norm, norm, residual_norm};
 pub use position::{Rope, angles, rotate};
 pub use sample::{sample, softcap};

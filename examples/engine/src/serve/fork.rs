@@ -21,6 +21,10 @@ impl Llm {
         let rows = self.sequences.len();
         let free = self.sequences.iter().position(Option::is_none).ok_or(EngineError::BatchFull { rows })?;
         let source = self.sequences.get(row).and_then(Option::as_ref).ok_or(EngineError::NoSequence { row })?;
+        if source.low.is_some() {
+            let what = "a fork of a request with keys and values of eight bits".to_owned();
+            return Err(EngineError::Unsupported { what, why: "fork what started while memory was not short" });
+        }
         let written = source.kv.tokens();
         let room = Tokens::new(source.most as u64);
         let mut kv = source.kv.fork(room);

@@ -232,9 +232,9 @@ impl Llm {
         self.governor.cached = Some(cached);
     }
 
-    /// KV state of one token.
+    /// KV state of one token of a request that starts now.
     pub fn kv_per_token(&self) -> Bytes {
-        queue::kv_per_token(&self.arch)
+        queue::kv_per_token(&self.arch, self.limits().limits.kv)
     }
 
     /// The engine's settings.

@@ -107,7 +107,9 @@ impl Llm {
         let mut step = engine.step(stream)?;
         for Share { row, .. } in &batch.shares {
             // After a fork, the last block is somebody else's, too.
-            if let Some(sequence) = &mut sequences[*row] {
+            if let Some(sequence) = &mut sequences[*row]
+                && sequence.low.is_none()
+            {
                 step.buffers.kv.own(step.on, &mut sequence.kv, sequence.done / arch.block_tokens)?;
             }
         }
@@ -182,10 +184,13 @@ pub(super) fn write_inputs(
     sequences: &[Option<Sequence>],
     blocks: impl Fn(&Sequence) -> Option<Blocks<'_>>,
 ) -> Result<(), EngineError> {
-    let Step { buffers: ModelView { work, table, window_table, .. }, on, .. } = step;
+    let Step { buffers: ModelView { work, table, low_table, window_table, .. }, on, .. } = step;
     for Share { row, .. } in &batch.shares {
         let Some((kv, window)) = sequences[*row].as_ref().and_then(&blocks) else { continue };
-        table.set(on, *row, kv)?;
+        match (low_table.as_mut(), sequences[*row].as_ref().and_then(|sequence| sequence.low.as_ref())) {
+            (Some(table), Some(low)) => table.set(on, *row, low)?,
+            _ => table.set(on, *row, kv)?,
+        }
         if let (Some(table), Some(ticket)) = (window_table.as_mut(), window) {
             table.set(on, *row, ticket)?;
         }

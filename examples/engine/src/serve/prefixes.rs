@@ -73,6 +73,10 @@ impl Prefixes {
 
     /// Publishes the blocks that a request has filled.
     fn publish(&self, sequence: &mut Sequence, settled: &Settled) -> Result<(), EngineError> {
+        if sequence.low.is_some() {
+            // Its blocks are of another pool.
+            return Ok(());
+        }
         let content = Content::new(self.root, &sequence.tokens);
         self.cache.publish(&mut sequence.kv, settled, &content)?;
         Ok(())

@@ -50,7 +50,7 @@ impl Llm {
         self.requests += 1;
         let tokens = |count: usize| Tokens::new(count as u64);
         let generates = answer.min(self.settings.max_seq_len - prompt.len());
-        let request = Request::on_host(tokens(prompt.len()), tokens(generates), kv_per_token(&self.arch));
+        let request = Request::on_host(tokens(prompt.len()), tokens(generates), self.kv_per_token());
         let request = least.map_or(request, |least| request.cut_to(tokens(least)));
         let snapshot = self.governor.look();
         let (admission, configured) = (self.governor.admission(), self.governor.configured());
@@ -112,7 +112,9 @@ impl Llm {
 }
 
 /// KV state of one token in all layers, those with a window included.
-pub(super) fn kv_per_token(arch: &Arch) -> Bytes {
-    let elements = (arch.global_elements + arch.window_elements) as u64 / arch.block_tokens.max(1) as u64;
-    KvDtype::F16.row(elements).unwrap_or(Bytes::MAX)
+pub(super) fn kv_per_token(arch: &Arch, kv: KvDtype) -> Bytes {
+    let per_token = |of_block: usize| of_block as u64 / arch.block_tokens.max(1) as u64;
+    let f16 = |elements| KvDtype::F16.row(per_token(elements)).unwrap_or(Bytes::MAX);
+    let global = if kv == KvDtype::F16 { f16(arch.global_elements) } else { Bytes::new(per_token(arch.low_bytes)) };
+    global.plus(f16(arch.window_elements)).unwrap_or(Bytes::MAX)
 }

@@ -1,6 +1,6 @@
 //! Requests: taken in, stopped, ended.
 
-use memtier::{Step, Tokens};
+use memtier::{GlobalKv, Step, Ticket, Tokens, plan::KvDtype};
 
 use super::{Llm, Row};
 use crate::{
@@ -50,12 +50,34 @@ impl Llm {
         let row = self.sequences.iter().position(Option::is_none).ok_or(EngineError::BatchFull { rows })?;
         let most = prompt.len().saturating_add(answer).min(self.settings.max_seq_len);
         let room = Tokens::new(most as u64);
-        let (kv, window) = self.open_blocks(prompt, room, reuse)?;
+        let low = self.open_low(room)?;
+        let (kv, window) = match low {
+            None => self.open_blocks(prompt, room, reuse)?,
+            // What is cached is in f16, so nothing of it is of use.
+            Some(_) => {
+                let bundle = self.engine.bundle();
+                (bundle.kv.open(room), bundle.window.as_ref().map(|pool| pool.open(room)))
+            }
+        };
         let mut sequence = Sequence::new(kv, window, prompt, most, sampling);
-        sequence.snapshot = self.open_snapshot(room);
+        sequence.snapshot = if low.is_none() { self.open_snapshot(room) } else { None };
         sequence.front = self.front.as_ref().map(|front| front.open(room)).transpose()?;
+        sequence.low = low;
         self.sequences[row] = Some(sequence);
         Ok(row)
+    }
+
+    /// Blocks of eight bits an element, where the limits that hold want them and there is a pool of them.
+    fn open_low(&self, room: Tokens) -> Result<Option<Ticket<GlobalKv<u8>>>, EngineError> {
+        let limits = self.governor.latch().current().limits;
+        let bundle = self.engine.bundle();
+        let Some(pool) = bundle.low.as_ref().filter(|_| limits.kv != KvDtype::F16) else { return Ok(None) };
+        let mut low = pool.open(room);
+        while let Err(full) = low.extend(room) {
+            let Some(commit) = pool.planned_commit() else { return Err(full.into()) };
+            pool.grow(commit).map_err(|error| EngineError::Busy(error.to_string()))?;
+        }
+        Ok(Some(low))
     }
 
     /// Lets a request answer no more. It keeps its blocks until [`end`](Llm::end).
@@ -80,8 +102,11 @@ impl Llm {
             front.end(row)?;
         }
         let mut step = self.engine.step(&mut self.stream)?;
-        let Step { buffers: ModelView { table, window_table, .. }, on, .. } = &mut step;
+        let Step { buffers: ModelView { table, low_table, window_table, .. }, on, .. } = &mut step;
         table.clear(on, row)?;
+        if let Some(low_table) = low_table {
+            low_table.clear(on, row)?;
+        }
         if let Some(window_table) = window_table {
             window_table.clear(on, row)?;
         }

@@ -104,6 +104,8 @@ impl Llm {
             work: keep(&mut engine, kept.work, spec.work),
             kv: keep(&mut engine, kept.kv, spec.kv),
             table: keep(&mut engine, kept.table, spec.table),
+            low: keep(&mut engine, kept.low, spec.low),
+            low_table: keep(&mut engine, kept.low_table, spec.low_table),
             window: keep(&mut engine, kept.window, spec.window),
             window_table: keep(&mut engine, kept.window_table, spec.window_table),
         };

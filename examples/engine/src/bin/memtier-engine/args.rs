@@ -69,6 +69,7 @@ Serves a GGUF model from memory that was planned to the byte.
   --max-slots N         requests that run at once, the others wait (--max-batch)
   --queue N             requests that may wait (64)
   --graphs N            decode passes recorded at load and replayed, one for each number of requests (0: launched)
+  --kv-low q8_0         a pool of smaller keys and values for requests that start while memory is short
   --pressure-config FILE  thresholds, ladder and admission, one `key = value` a line
   --cost-anchors FILE   measured prompt costs, one `TOKENS PEAK` a line (the scratch formula)
   --cut-to N            under pressure serve a prompt's last N tokens rather than refuse it
@@ -151,6 +152,7 @@ const FLAGS: &[&str] = &[
     "no-prefix-cache",
     "queue",
     "graphs",
+    "kv-low",
     "pressure-config",
     "cost-anchors",
     "cut-to",
@@ -256,6 +258,7 @@ pub(crate) fn read(args: impl Iterator<Item = OsString>) -> Result<Option<Args>,
             "window-snapshots" => read.settings.window_snapshots = parse(&flag, value, count)?,
             "max-slots" => read.settings.max_slots = Some(parse(&flag, value, count)?),
             "queue" => read.settings.queue = parse(&flag, value, count)?,
+            "kv-low" => read.settings.kv_low = Some(parse(&flag, value, "a KV element type, q8_0")?),
             "graphs" => read.settings.graphs = parse(&flag, value, count)?,
             "pressure-config" => read.settings.pressure = file(&flag, value, read_pressure_config)?,
             "cost-anchors" => read.settings.costs = Some(file(&flag, value, read_costs)?),
