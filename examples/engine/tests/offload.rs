@@ -36,6 +36,8 @@ fn settings(gpu_layers: Option<GpuLayers>) -> Settings {
         max_seq_len: 160,
         prefill_chunk: 24,
         threads: 2,
+        // Cached blocks stay when their request has ended.
+        prefix_cache: false,
         ..Settings::default()
     }
 }
