@@ -4,9 +4,12 @@
 //! into a table. Words select the benches whose name contains one of them.
 
 mod arena;
+mod common_cache;
 mod mutex_pool;
 mod plan;
 mod pool;
+mod prefix;
+mod prefix_engine;
 mod pressure;
 mod serving;
 mod timing;
@@ -34,7 +37,7 @@ const BENCHES: &[SetUp] = &[
 fn main() -> Result<(), Box<dyn Error>> {
     let words: Vec<String> = std::env::args().skip(1).collect();
     let wanted = |bench: &Bench| words.is_empty() || words.iter().any(|word| bench.what.contains(word.as_str()));
-    for set_up in BENCHES {
+    for set_up in BENCHES.iter().chain(prefix::BENCHES) {
         let bench = set_up()?;
         if wanted(&bench) {
             bench.run().iter().for_each(|line| println!("{line}"));

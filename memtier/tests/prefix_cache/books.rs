@@ -206,3 +206,23 @@ fn a_sequence_that_is_gone_before_it_is_published_leaves_nothing_behind() {
     let published = all.cache.publish(&mut request, &settled, &Content::new(all.root, &other)).unwrap();
     assert_eq!((published, all.found(&other)), (Tokens::new(PER_BLOCK), 1));
 }
+
+#[test]
+fn many_blocks_behind_one_are_told_apart() {
+    let mut all = Fixture::new(fixed(64), 64);
+    let prompt = |number: u32| [[0, 1, 2, 3], [100 + number, 5, 6, 7], [8, 9, 10, 11]].concat();
+    for round in 0..3 {
+        // One, then many, then one again, then many: what finds them changes with their number.
+        for number in 0..20 {
+            assert_eq!(all.found(&prompt(number)), if number == 0 && round == 0 { 0 } else { 1 }, "{number}");
+            drop(all.publish(&prompt(number)));
+        }
+        (0..20).for_each(|number| assert_eq!(all.found(&prompt(number)), 3, "{number}"));
+        assert_eq!((all.found(&prompt(20)), all.cached()), (1, 41));
+        let kept = all.open(&prompt(19));
+        all.cache.evict(Blocks::new(38));
+        assert_eq!((all.found(&prompt(19)), all.found(&prompt(0)), all.cached()), (3, 1, 3));
+        drop(kept);
+        all.cache.evict(Blocks::new(2));
+    }
+}

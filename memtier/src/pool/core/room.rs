@@ -5,6 +5,10 @@ use std::sync::{Arc, atomic::Ordering};
 use super::{AcquireBlocksError, Core, FREE, GROUP, State};
 use crate::{pool::prefix_cache::Tree, units::Blocks};
 
+/// How many blocks are taken from a cache for a request that needs fewer, so that the next ones find some free. Where that is little
+/// of what the cache can give.
+const BATCH: usize = 16;
+
 /// What became of a block that the cache gave up.
 enum Taken {
     Free,
@@ -84,20 +88,28 @@ impl Core {
     }
 
     /// Frees a block that the cache gave up, whose referent is ours now, if nobody else has it and nothing in flight can reach it.
+    #[inline]
     fn take(&self, state: &mut State, id: u32, settled: u64) -> Taken {
         let block = &self.blocks[id as usize];
         // As in `release`: one referent is ours, and nobody can add another.
-        if block.refs.load(Ordering::Acquire) != 1 || block.pins.load(Ordering::Acquire) != 0 {
-            self.release(id);
-            return Taken::Held;
+        if block.refs.load(Ordering::Acquire) == 1
+            && block.pins.load(Ordering::Acquire) == 0
+            && state.is_out_of_reach(block.touched.load(Ordering::Acquire), settled)
+        {
+            block.refs.store(FREE, Ordering::Relaxed);
+            state.free.push(id);
+            return Taken::Free;
         }
-        if !state.is_out_of_reach(block.touched.load(Ordering::Acquire), settled) {
-            self.release(id);
-            return Taken::InFlight;
-        }
-        block.refs.store(FREE, Ordering::Relaxed);
-        state.free.push(id);
-        Taken::Free
+        self.give_up(id)
+    }
+
+    /// The block is not free now. Whether it will be when the steps in flight are done.
+    #[cold]
+    fn give_up(&self, id: u32) -> Taken {
+        let block = &self.blocks[id as usize];
+        let is_ours = block.refs.load(Ordering::Acquire) == 1 && block.pins.load(Ordering::Acquire) == 0;
+        self.release(id);
+        if is_ours { Taken::InFlight } else { Taken::Held }
     }
 
     /// Takes from the cache, what was unused for longest first, until `count` blocks are free.
@@ -106,10 +118,11 @@ impl Core {
     /// is in flight is taken only as far as it will be enough when it lands, with the `in_flight` that do so anyway.
     fn take_back(&self, state: &mut State, count: usize, mut in_flight: usize) {
         let Some(cache) = state.cache.upgrade() else { return };
-        let settled = state.settled();
-        if state.free.len() >= count || state.free.len() + (cache.idle() as usize) < count {
+        let (settled, idle) = (state.settled(), cache.idle() as usize);
+        if state.free.len() >= count || state.free.len() + idle < count {
             return;
         }
+        let count = count.max((idle / 64).min(BATCH));
         cache.evict(|id, left| {
             let taken = self.take(state, id, settled);
             let missing = count.saturating_sub(state.free.len());

@@ -19,6 +19,15 @@ impl State {
         }
     }
 
+    /// A lookup goes on from `parent` to `child`, which is needed from here on: by what follows, or by the lease that ends it.
+    #[inline]
+    pub(super) fn pass(&mut self, parent: u32, child: u32) {
+        if self.entries[child as usize].busy == 0 {
+            self.entries[parent as usize].busy += 1;
+            self.idle -= 1;
+        }
+    }
+
     /// One lease less. A path that nothing needs any more counts as used now.
     pub(super) fn end(&mut self, entry: u32) {
         let mut at = entry;
@@ -28,8 +37,10 @@ impl State {
             if known.busy > 0 {
                 break;
             }
-            at = known.parent;
+            let parent = known.parent;
             self.idle += 1;
+            self.prefetch_beyond(at, parent);
+            at = parent;
         }
         if self.entries[entry as usize].busy == 0 {
             let tick = self.uses.tick();
@@ -39,28 +50,50 @@ impl State {
         }
     }
 
-    /// Evicts the block that was unused for longest and has nothing behind it. Its referent is the caller's.
-    pub(super) fn evict_one(&mut self) -> Option<u32> {
-        loop {
-            let (tick, entry) = self.uses.oldest()?;
+    /// Evicts blocks for as long as `free` asks for more: always the one unused for longest among those with nothing behind them. Their
+    /// referents are the caller's. `free` is told how many could go after each.
+    pub(super) fn evict(&mut self, mut free: impl FnMut(u32, usize) -> bool) {
+        while let Some((tick, mut entry)) = self.uses.oldest() {
             let known = &self.entries[entry as usize];
             // Used again since; or needed; or with something behind it, whose eviction comes by here later.
             if known.used != tick || known.busy > 0 || known.first_child != NONE {
                 continue;
             }
-            let (parent, block) = (known.parent, known.block);
-            self.remove(entry, true);
-            self.evicted += 1;
-            let known = &mut self.entries[parent as usize];
-            if known.busy == 0 && known.first_child == NONE && known.used <= tick {
-                known.used = tick;
-                self.uses.put_back(tick, parent);
+            // Up the path that the record stands for.
+            loop {
+                let Entry { parent, block, .. } = self.entries[entry as usize];
+                self.remove(entry, true);
+                self.evicted += 1;
+                let more = free(block, self.idle as usize);
+                let known = &mut self.entries[parent as usize];
+                let is_next = known.busy == 0 && known.first_child == NONE && known.used <= tick;
+                if !more {
+                    if is_next {
+                        known.used = tick;
+                        self.uses.put_back(tick, parent);
+                    }
+                    return;
+                }
+                if !is_next {
+                    break;
+                }
+                entry = parent;
             }
-            return Some(block);
         }
     }
 
+    /// Evicts one block, whose referent is the caller's.
+    pub(super) fn evict_one(&mut self) -> Option<u32> {
+        let mut evicted = None;
+        self.evict(|block, _| {
+            evicted = Some(block);
+            false
+        });
+        evicted
+    }
+
     /// Takes an idle entry with nothing behind it out of everything.
+    #[inline]
     fn remove(&mut self, entry: u32, evicted: bool) {
         if let Some(events) = &mut self.events {
             events.removed(entry, evicted);
@@ -73,7 +106,9 @@ impl State {
         if next != NONE {
             self.entries[next as usize].previous = previous;
         }
-        self.index.remove(hash, entry);
+        if hash != 0 {
+            self.index.remove(hash, entry);
+        }
         self.entries[entry as usize] = VACANT;
         self.vacant.push(entry);
         self.cached -= 1;

@@ -1,5 +1,4 @@
-//! The chained hash that finds a block: a function of everything before it, so that all hashes of a prompt can be computed, and the
-//! lines behind them fetched, before the first is compared.
+//! The hash that finds a block among several behind one parent.
 //!
 //! It only finds candidates. What is found is compared as a whole (parent, content, tokens), so a collision costs time and never
 //! a wrong block. Its keys are random, so that nobody can choose prompts that collide.
@@ -28,14 +27,9 @@ impl Keys {
         }))
     }
 
-    /// The hash of a root.
-    pub(super) fn root(&self, number: u64) -> u64 {
-        fold(number ^ self.0[0], self.0[3])
-    }
-
-    /// The hash of a block behind the block that hashes to `parent`.
+    /// The hash of a block behind entry `parent`. Never zero.
     #[inline]
-    pub(super) fn chain(&self, parent: u64, extra: u128, tokens: &[u32]) -> u64 {
+    pub(super) fn hash(&self, parent: u32, extra: u128, tokens: &[u32]) -> u64 {
         let Keys([a, b, c, d]) = *self;
         let pair = |two: &[u32; 2]| u64::from(two[0]) | u64::from(two[1]) << 32;
         let (fours, rest) = tokens.as_chunks::<4>();
@@ -51,7 +45,7 @@ impl Keys {
             step = step.wrapping_add(c);
         }
         let extra = if extra == 0 { 0 } else { fold(extra as u64 ^ b, (extra >> 64) as u64 ^ c) };
-        fold(sum ^ extra ^ d, parent ^ a)
+        fold(sum ^ extra ^ d, u64::from(parent) ^ a) | 1
     }
 }
 
@@ -63,14 +57,14 @@ mod tests {
     fn order_parent_and_content_matter() {
         let keys = Keys::random();
         let tokens: Vec<u32> = (0..16).collect();
-        let hash = keys.chain(7, 0, &tokens);
+        let hash = keys.hash(7, 0, &tokens);
         let mut swapped = tokens.clone();
         swapped.swap(3, 12);
-        assert_eq!(hash, keys.chain(7, 0, &tokens));
-        for other in [keys.chain(8, 0, &tokens), keys.chain(7, 1, &tokens), keys.chain(7, 0, &swapped)] {
+        assert_eq!(hash, keys.hash(7, 0, &tokens));
+        for other in [keys.hash(8, 0, &tokens), keys.hash(7, 1, &tokens), keys.hash(7, 0, &swapped)] {
             assert_ne!(hash, other);
         }
-        assert_ne!(keys.chain(7, 0, &[1, 2, 3]), keys.chain(7, 0, &[1, 3, 2]));
+        assert_ne!(keys.hash(7, 0, &[1, 2, 3]), keys.hash(7, 0, &[1, 3, 2]));
     }
 
     #[test]
@@ -81,7 +75,7 @@ mod tests {
             let mut tokens = [0u32; 16];
             tokens[(token % 16) as usize] = token;
             // The bits that choose a place in the index, and the ones that tell neighbours apart.
-            seen.insert((keys.chain(1, 0, &tokens) >> 32) as u32);
+            seen.insert((keys.hash(1, 0, &tokens) >> 32) as u32);
         }
         assert!(seen.len() > 4000, "{} of 4096", seen.len());
     }

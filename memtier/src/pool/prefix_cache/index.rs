@@ -1,4 +1,4 @@
-//! From a hash to the entry: open addressing in one array of words, so that a probe is one cache line, nothing is allocated
+//! From a hash to the entry, for blocks that are not the only one behind theirs: open addressing in one array of words, so that a probe is one cache line, nothing is allocated
 //! after construction, and removal leaves no marks that slow later probes.
 
 /// No entry.
@@ -27,28 +27,6 @@ impl Index {
 
     fn next(&self, place: usize) -> usize {
         (place + 1) & (self.words.len() - 1)
-    }
-
-    /// Asks for the line where a hash would be.
-    #[inline]
-    pub(super) fn prefetch(&self, hash: u64) {
-        super::prefetch(&self.words[self.home(hash)]);
-    }
-
-    /// The first entry at the hash's place whose hash may be this one.
-    #[inline]
-    pub(super) fn candidate(&self, hash: u64) -> u32 {
-        let mut place = self.home(hash);
-        loop {
-            let word = self.words[place];
-            if word == EMPTY {
-                return NONE;
-            }
-            if word >> 32 == hash >> 32 {
-                return word as u32;
-            }
-            place = self.next(place);
-        }
     }
 
     /// The entry with this hash that `is_it` says is the one.

@@ -258,9 +258,6 @@ impl<K: Shareable> PrefixCache<K> {
                     next
                 }
             };
-            // Hand over hand, so that what follows cannot evict what it stands on.
-            state.begin(next.entry);
-            state.end(at.entry);
             at = next;
         }
         drop(guard);

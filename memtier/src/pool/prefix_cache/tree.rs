@@ -20,8 +20,8 @@ use super::{
 };
 use crate::pool::core::SharedCore;
 
-/// How many blocks are hashed, and their lines asked for, before the first of them is compared.
-const AHEAD: usize = 16;
+/// How many blocks ahead of a comparison the lines of a path are asked for.
+const AHEAD: u32 = 8;
 /// How many blocks behind a match are compared for one that starts alike.
 const SIBLINGS: usize = 16;
 
@@ -34,6 +34,7 @@ pub(super) type Stamp = u64;
 pub(super) struct Entry {
     /// What the caller says is in the block besides tokens; zero for nothing.
     pub(super) extra: u128,
+    /// Where it is in the index; zero when it is not, having been an only child so far.
     pub(super) hash: u64,
     pub(super) used: Tick,
     stamp: Stamp,
@@ -165,13 +166,8 @@ impl Tree {
 
     /// Evicts blocks, the ones unused for longest first, for as long as `free` asks for more. It gets the ids, whose referent is the
     /// caller's then, and how many could go after each.
-    pub(crate) fn evict(&self, mut free: impl FnMut(u32, usize) -> bool) {
-        let mut state = self.lock();
-        while let Some(block) = state.evict_one() {
-            if !free(block, state.idle as usize) {
-                break;
-            }
-        }
+    pub(crate) fn evict(&self, free: impl FnMut(u32, usize) -> bool) {
+        self.lock().evict(free);
     }
 
     /// The blocks that nothing but the cache needs.
@@ -206,7 +202,7 @@ impl Tree {
         // Busy for as long as it is there, so that it is neither counted nor evicted.
         let number = crate::next_id();
         let extra = u128::from(number);
-        state.entries[entry as usize] = Entry { hash: self.keys.root(number), used: 0, busy: 1, extra, ..VACANT };
+        state.entries[entry as usize] = Entry { used: 0, busy: 1, extra, ..VACANT };
         state.roots.push((digest, number, entry));
         if let Some(events) = &mut state.events {
             events.root(entry, digest);
@@ -234,51 +230,41 @@ impl Tree {
         let state = &mut *guard;
         let root = state.root(content.root)?;
         let mut at = At { entry: root, depth: 0, root };
-        let blocks = content.tokens.len() / self.per_block;
-        let mut hash = state.entries[root as usize].hash;
-        let (mut hashes, mut candidates) = ([0; AHEAD], [NONE; AHEAD]);
-        'all: for first in (0..blocks).step_by(AHEAD) {
-            let count = AHEAD.min(blocks - first);
-            for (index, slot) in hashes[..count].iter_mut().enumerate() {
-                hash = self.keys.chain(
-                    hash,
-                    content.extra(first + index, self.per_block),
-                    self.part(content, first + index),
-                );
-                *slot = hash;
-                state.index.prefetch(hash);
-            }
-            for (slot, hash) in candidates.iter_mut().zip(&hashes[..count]) {
-                *slot = state.index.candidate(*hash);
-                if *slot == NONE {
-                    // Nothing behind it is of use.
-                    break;
-                }
-                prefetch(&state.entries[*slot as usize]);
-                prefetch(&state.tokens[*slot as usize * self.per_block]);
-            }
-            for index in 0..count {
-                let (part, extra) = (self.part(content, first + index), content.extra(first + index, self.per_block));
-                let is_it = |entry| state.is(entry, at.entry, extra, part, self.per_block);
-                let candidate = candidates[index];
-                if candidate == NONE {
-                    break 'all;
-                }
-                let entry = match is_it(candidate) {
-                    true => candidate,
-                    false => match state.index.find(hashes[index], is_it) {
-                        Some(entry) => entry,
-                        None => break 'all,
-                    },
-                };
-                found(state.entries[entry as usize].block);
-                at = At { entry, depth: at.depth + 1, root };
-            }
+        let parts = content.tokens.chunks_exact(self.per_block);
+        let blocks = parts.len();
+        for (index, part) in parts.enumerate() {
+            let extra = content.extra(index, self.per_block);
+            let Some(entry) = self.child(state, at.entry, extra, part) else { break };
+            found(state.entries[entry as usize].block);
+            state.pass(at.entry, entry);
+            at = At { entry, depth: at.depth + 1, root };
         }
         state.hits += u64::from(at.depth);
         state.misses += blocks as u64 - u64::from(at.depth);
-        state.begin(at.entry);
+        // The lease. What is before it was counted on the way.
+        state.entries[at.entry as usize].busy += 1;
         Some(at)
+    }
+
+    /// The block of `tokens` behind `parent`.
+    #[inline]
+    fn child(&self, state: &State, parent: u32, extra: u128, tokens: &[u32]) -> Option<u32> {
+        let first = state.entries[parent as usize].first_child;
+        let known = state.entries.get(first as usize)?;
+        if let Some(ahead) = state.prefetch_beyond(parent, first) {
+            prefetch(&state.tokens[ahead * self.per_block]);
+        }
+        if state.is(first, parent, extra, tokens, self.per_block) {
+            return Some(first);
+        }
+        if known.next == NONE { None } else { self.sibling(state, parent, extra, tokens) }
+    }
+
+    /// The same where the latest block behind `parent` is another one. Apart, so that a walk along one path stays small.
+    #[inline(never)]
+    fn sibling(&self, state: &State, parent: u32, extra: u128, tokens: &[u32]) -> Option<u32> {
+        let hash = self.keys.hash(parent, extra, tokens);
+        state.index.find(hash, |entry| state.is(entry, parent, extra, tokens, self.per_block))
     }
 
     /// The cached block behind `at` that starts with most of `tokens`, and how many: at least one, less than a block.
@@ -306,8 +292,9 @@ impl Tree {
         best
     }
 
-    /// Adds block `index` of `content` behind `at`, whose referent the entry takes over, or finds that it is cached. Evicts what
-    /// was unused for longest when there is no room; `None` when even that does not help.
+    /// Adds block `index` of `content` behind `at`, whose referent the entry takes over, or finds that it is cached; the lease that is on
+    /// `at` moves there. Evicts what was unused for longest when there is no room; `None` when even that does not help.
+    #[inline]
     pub(super) fn add(
         &self,
         state: &mut State,
@@ -317,10 +304,10 @@ impl Tree {
         block: u32,
     ) -> Option<Added> {
         let (part, extra) = (self.part(content, index), content.extra(index, self.per_block));
-        let hash = self.keys.chain(state.entries[at.entry as usize].hash, extra, part);
-        let is_it = |entry| state.is(entry, at.entry, extra, part, self.per_block);
         let (depth, root) = (at.depth + 1, at.root);
-        if let Some(entry) = state.index.find(hash, is_it) {
+        if let Some(entry) = self.child(state, at.entry, extra, part) {
+            state.begin(entry);
+            state.end(at.entry);
             return Some(Added::Known(At { entry, depth, root }, state.entries[entry as usize].block));
         }
         if state.cached == self.most {
@@ -330,17 +317,31 @@ impl Tree {
         let entry = state.vacant.pop()?;
         state.stamps += 1;
         let next = std::mem::replace(&mut state.entries[at.entry as usize].first_child, entry);
+        // An only child is found without the index.
+        let mut hash = 0;
         if next != NONE {
             state.entries[next as usize].previous = entry;
+            self.file(state, next);
+            hash = self.keys.hash(at.entry, extra, part);
+            state.index.insert(hash, entry);
         }
+        // What is behind `at` needs it as the lease did, so its count stays.
         state.entries[entry as usize] =
-            Entry { extra, hash, used: 0, stamp: state.stamps, parent: at.entry, block, next, ..VACANT };
-        state.tokens[entry as usize * self.per_block..][..self.per_block].copy_from_slice(part);
-        state.index.insert(hash, entry);
+            Entry { extra, hash, used: 0, stamp: state.stamps, busy: 1, parent: at.entry, block, next, ..VACANT };
+        copy(&mut state.tokens[entry as usize * self.per_block..][..self.per_block], part);
         state.cached += 1;
-        state.idle += 1;
         state.stored(entry, self.per_block);
         Some(Added::New(At { entry, depth, root }))
+    }
+
+    /// Puts an entry into the index that was an only child and is none any more, unless it is there since an earlier time.
+    fn file(&self, state: &mut State, entry: u32) {
+        let known = &mut state.entries[entry as usize];
+        if known.hash == 0 {
+            let tokens = &state.tokens[entry as usize * self.per_block..][..self.per_block];
+            known.hash = self.keys.hash(known.parent, known.extra, tokens);
+            state.index.insert(known.hash, entry);
+        }
     }
 
     /// Whether block `index` of `content` is the one at `at`.
@@ -388,6 +389,17 @@ impl State {
         before.depth <= at.depth && entry == before.entry && self.stamp(entry) == stamp
     }
 
+    /// Asks for the line of an entry some way beyond `to`, on a walk that comes from `from`: blocks that were published together are
+    /// neighbours, in one direction or the other.
+    #[inline]
+    pub(super) fn prefetch_beyond(&self, from: u32, to: u32) -> Option<usize> {
+        let step = to.wrapping_sub(from);
+        let ahead = to.wrapping_add(step.wrapping_mul(AHEAD)) as usize;
+        let entry = self.entries.get(ahead).filter(|_| step.wrapping_add(1) <= 2)?;
+        prefetch(entry);
+        Some(ahead)
+    }
+
     /// Whether an entry is the block of `tokens` behind `parent`.
     #[inline]
     fn is(&self, entry: u32, parent: u32, extra: u128, tokens: &[u32], per_block: usize) -> bool {
@@ -414,12 +426,20 @@ pub(super) fn filled<T: Clone>(count: usize, value: T) -> Option<Box<[T]>> {
     Some(all.into_boxed_slice())
 }
 
-/// Sixteen tokens a block is what everybody has; comparing those is one comparison of a line.
+/// Sixteen tokens a block is what everybody has; comparing those is a few instructions, and a call costs as much as they do.
 #[inline]
 fn same(a: &[u32], b: &[u32]) -> bool {
     match (a.as_chunks::<16>(), b.as_chunks::<16>()) {
-        (([a], []), ([b], [])) => a == b,
+        (([a], []), ([b], [])) => a.iter().zip(b).fold(0, |differs, (a, b)| differs | (a ^ b)) == 0,
         _ => a == b,
+    }
+}
+
+#[inline]
+fn copy(to: &mut [u32], from: &[u32]) {
+    match (to.as_chunks_mut::<16>(), from.as_chunks::<16>()) {
+        (([to], []), ([from], [])) => *to = *from,
+        _ => to.copy_from_slice(from),
     }
 }
 
