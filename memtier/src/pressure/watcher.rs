@@ -5,6 +5,7 @@ use std::{
     sync::{
         Arc, Condvar, Mutex, MutexGuard, PoisonError,
         atomic::{AtomicU64, Ordering},
+        mpsc,
     },
     thread::{self, JoinHandle},
     time::{Duration, Instant},
@@ -133,7 +134,15 @@ impl Watcher {
         *lock(&self.shared.stopping) = false;
         self.poll_now();
         let shared = self.shared.clone();
-        *thread = Some(thread::Builder::new().name("memtier-watch".into()).spawn(move || shared.run())?);
+        // What a thread takes from the heap when it begins, it takes before this returns: an engine may count from here on.
+        let (begun, begins) = mpsc::sync_channel(1);
+        let run = move || {
+            let _ = begun.send(());
+            drop(begun);
+            shared.run();
+        };
+        *thread = Some(thread::Builder::new().name("memtier-watch".into()).spawn(run)?);
+        let _ = begins.recv();
         Ok(())
     }
 
