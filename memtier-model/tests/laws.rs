@@ -121,6 +121,10 @@ fn laws_hold_for_every_model() {
             }
             Err(failure) => {
                 assert!(ask(&pricing, limits, longer).is_err(), "{name}");
+                let pair = failure.pair().map(|pair| pair.config);
+                for config in pair.into_iter().chain(failure.combination().map(|all| all.config)) {
+                    assert!(ask(&pricing, limits, config).is_ok(), "{name} {config:?}");
+                }
                 for lever in failure.levers() {
                     let (mut limits, mut config) = (limits, config);
                     lever.apply(&mut limits, &mut config);

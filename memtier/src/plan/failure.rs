@@ -2,7 +2,7 @@
 
 use super::accepted::PlanLine;
 use super::input::{Config, Limits, Locks, Name};
-use super::levers::{Lever, Levers, Pair};
+use super::levers::{Combination, Lever, Levers, Pair};
 use crate::units::Bytes;
 
 /// Why a configuration was refused.
@@ -90,7 +90,12 @@ impl PlanFailure {
         self.0.levers.pair.as_ref()
     }
 
-    /// The request with every free lever at its end, when not even two are enough. What fits lies within the budget.
+    /// Three or more changes that are enough, when no two free levers are.
+    pub fn combination(&self) -> Option<&Combination> {
+        self.0.levers.combination.as_ref()
+    }
+
+    /// The request with every free lever at its end, when not even that is enough.
     pub fn bottom(&self) -> Option<Bytes> {
         self.0.levers.bottom
     }

@@ -155,6 +155,9 @@ impl PlanFailure {
             if let Some(pair) = self.pair() {
                 json.key("pair").inside(ARRAY, |json| pair.levers.iter().for_each(|one| lever(json, one)));
             }
+            if let Some(all) = self.combination() {
+                json.key("combination").inside(ARRAY, |json| all.levers.iter().for_each(|one| lever(json, one)));
+            }
             if let Some(bottom) = self.bottom() {
                 json.key("bottom").raw(bottom.count());
             }

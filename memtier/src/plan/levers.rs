@@ -273,13 +273,26 @@ pub struct Pair {
     pub config: Config,
 }
 
+/// Three or more changes that fit together where no two do.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Combination {
+    /// All of them, each with what it frees alone.
+    pub levers: Vec<Lever>,
+    /// What they free together.
+    pub frees: Bytes,
+    /// The configuration with all applied.
+    pub config: Config,
+}
+
 /// What can be done about a refusal.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub(super) struct Levers {
     /// By what they free, the largest first; budgets last.
     pub(super) single: Vec<Lever>,
     pub(super) pair: Option<Pair>,
-    /// The request with every free lever at its end, when not even two are enough.
+    /// When not even two are enough.
+    pub(super) combination: Option<Combination>,
+    /// The request with every free lever at its end, when not even that is enough.
     pub(super) bottom: Option<Bytes>,
 }
 
@@ -373,6 +386,40 @@ impl Bench<'_> {
         Some(Pair { levers, frees: self.frees(&both), config: both })
     }
 
+    /// As many changes as it takes: all free levers at their end, each then turned back as far as the others allow, what the
+    /// operator loses most by first.
+    fn combination(&self) -> Option<Combination> {
+        let config = &self.input.config;
+        let mut free: Vec<(Knob, u64)> = CONFIG_KNOBS
+            .into_iter()
+            .filter(|knob| !knob.locked(&self.input.locks))
+            .map(|knob| (knob, knob.notches(config)))
+            .filter(|(_, notches)| *notches > 0)
+            .collect();
+        let all = |free: &[(Knob, u64)], but: Option<Knob>| {
+            let turned = free.iter().filter(|(knob, _)| but != Some(*knob));
+            turned.fold(*config, |config, (knob, notch)| knob.turned(&config, *notch))
+        };
+        if !self.fits(&all(&free, None)) {
+            return None;
+        }
+        free.sort_by_key(|(knob, notch)| std::cmp::Reverse(knob.loss(config, &knob.turned(config, *notch))));
+        for index in 0..free.len() {
+            let (knob, notch) = free[index];
+            let others = all(&free, Some(knob));
+            free[index].1 = if self.fits(&others) { 0 } else { self.mildest(knob, &others).unwrap_or(notch) };
+        }
+        free.retain(|(_, notch)| *notch > 0);
+        let config_of_all = all(&free, None);
+        let levers = free.iter().map(|(knob, notch)| self.lever(*knob, config, *notch, false)).collect();
+        // Tried as it is returned: levers that are not independent could have undone each other.
+        self.fits(&config_of_all).then(|| Combination {
+            levers,
+            frees: self.frees(&config_of_all),
+            config: config_of_all,
+        })
+    }
+
     /// Every free lever at its end.
     fn bottom(&self) -> Option<Bytes> {
         let free = CONFIG_KNOBS.into_iter().filter(|knob| !knob.locked(&self.input.locks));
@@ -422,9 +469,10 @@ pub(super) fn find(input: &PlanInput<'_>, refused: Least, host: bool) -> Levers 
         (!lever.fits || lever.locked, adds, std::cmp::Reverse(lever.frees))
     });
     if enough || input.reprice.is_none() {
-        return Levers { single, pair: None, bottom: None };
+        return Levers { single, ..Levers::default() };
     }
     let pair = bench.pair();
-    let bottom = if pair.is_none() { bench.bottom() } else { None };
-    Levers { single, pair, bottom }
+    let combination = if pair.is_none() { bench.combination() } else { None };
+    let bottom = if pair.is_none() && combination.is_none() { bench.bottom() } else { None };
+    Levers { single, pair, combination, bottom }
 }

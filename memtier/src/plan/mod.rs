@@ -68,7 +68,7 @@ pub use accepted::{BlockGrant, Charge, MemoryPlan, PlanLine};
 pub use failure::{PlanFailure, Refusal};
 pub use input::{Amount, Config, Demand, Limits, Locks, Name, Need, PlanInput, Reprice, ReserveSource, Tier};
 pub use kv::KvDtype;
-pub use levers::{Knob, Lever, Pair, Value};
+pub use levers::{Combination, Knob, Lever, Pair, Value};
 
 /// Decides whether the configuration fits and who gets how much.
 ///

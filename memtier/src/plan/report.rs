@@ -238,13 +238,17 @@ impl PlanFailure {
             let both = format!("{} and {}", change(first), change(second));
             writeln!(out, "    {both:<40} frees {:>7} MiB   fits", pair.frees.count() / MIB)?;
         }
+        if let Some(all) = self.combination() {
+            writeln!(out, "\n  no two levers are enough; these together free {} MiB and fit", all.frees.count() / MIB)?;
+            for lever in &all.levers {
+                writeln!(out, "    {:<40} frees {:>7} MiB", change(lever), whole(lever))?;
+            }
+        }
         if let Some(bottom) = self.bottom() {
-            let over = bottom.beyond(self.budget());
-            let verdict = if over.is_zero() { "which fits".into() } else { format!("over by {} MiB", over.in_mib()) };
+            let (bottom, over) = (bottom.in_mib(), bottom.beyond(self.budget()).in_mib());
             writeln!(
                 out,
-                "\n  no two levers are enough; with all of them at their end the request is {} MiB, {verdict}",
-                bottom.in_mib()
+                "\n  no combination is enough; with all levers at their end the request is {bottom} MiB, over by {over} MiB"
             )?;
         }
         if !locked.is_empty() {

@@ -9,7 +9,7 @@ use crate::layout::error::LayoutError;
 use crate::layout::facts::Facts;
 
 /// As in `general.architecture`. Mistral and Mixtral files say `llama`.
-pub(super) const NAMES: [&str; 48] = [
+pub(super) const NAMES: [&str; 49] = [
     "apertus",
     "arcee",
     "arctic",
@@ -38,6 +38,7 @@ pub(super) const NAMES: [&str; 48] = [
     "internlm2",
     "llama",
     "minicpm",
+    "minicpm3",
     "minimax-m2",
     "mistral3",
     "mpt",

@@ -17,6 +17,7 @@ mod mamba;
 mod nemotron;
 mod olmo;
 mod qwen_next;
+mod smallthinker;
 mod unknown;
 
 use common::Common;
@@ -31,6 +32,7 @@ type Rule = fn(&Facts<'_>, &Common) -> Result<Vec<LayerMemory>, LayoutError>;
 
 /// Architectures that need more than [`full`]: names as in `general.architecture`.
 const TABLE: &[(&str, Rule)] = &[
+    ("afmoe", olmo::olmo2),
     ("cohere2", cohere::cohere2),
     ("deepseek2", deepseek::latent),
     ("deepseek2-ocr", deepseek::latent),
@@ -57,6 +59,7 @@ const TABLE: &[(&str, Rule)] = &[
     ("qwen35", qwen_next::hybrid),
     ("qwen35moe", qwen_next::hybrid),
     ("qwen3next", qwen_next::hybrid),
+    ("smallthinker", smallthinker::smallthinker),
 ];
 
 /// Every architecture that is known, as `general.architecture` names it.

@@ -1,4 +1,4 @@
-//! `olmo2` and OLMo 3, which converts to it: the latter states a window, for three layers of four.
+//! `olmo2` and OLMo 3, which converts to it, and `afmoe`: where they state a window it is on three layers of four.
 
 use super::common::{Common, window};
 use crate::layout::LayerMemory;

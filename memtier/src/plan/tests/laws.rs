@@ -254,6 +254,12 @@ proptest! {
             prop_assert!(pair.levers.iter().all(|lever| !lever.locked && !lever.fits));
             prop_assert_eq!(fits_with(&pair.levers).map(|(config, _)| config).ok(), Some(pair.config));
         }
-        prop_assert!(enough || failure.pair().is_some() || failure.bottom().is_some() || !locked.contains(&false));
+        if let Some(all) = failure.combination() {
+            prop_assert!(!enough && failure.pair().is_none() && all.levers.len() > 1);
+            prop_assert!(all.levers.iter().all(|lever| !lever.locked && !lever.fits));
+            prop_assert_eq!(fits_with(&all.levers).map(|(config, _)| config).ok(), Some(all.config));
+        }
+        let said = [failure.pair().is_some(), failure.combination().is_some(), failure.bottom().is_some()];
+        prop_assert!(enough || said.contains(&true) || !locked.contains(&false));
     }
 }

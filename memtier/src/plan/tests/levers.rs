@@ -91,12 +91,31 @@ fn when_nothing_helps_the_report_says_how_far_it_is() {
 }
 
 #[test]
-fn when_it_takes_more_than_two_levers_the_report_says_whether_all_are_enough() {
+fn when_it_takes_more_than_two_levers_they_are_named_and_each_is_needed() {
     let locks = Locks { gpu_layers: true, vision: true, weight_caches: true, ..Locks::default() };
     let failure = plan_small(mib(2145), locks).expect_err("259 MiB over");
-    assert!(failure.pair().is_none());
-    assert!(failure.bottom().is_some_and(|bottom| bottom <= failure.budget()));
-    assert!(failure.report().contains("with all of them at their end the request is 2110 MiB, which fits"));
+    assert!(failure.pair().is_none() && failure.bottom().is_none());
+    let all = failure.combination().expect("all of them are enough");
+    assert!(all.levers.len() > 2 && all.frees >= mib(259), "{all:?}");
+    let with = |but: Option<Knob>| {
+        let (mut limits, mut config) = (*failure.limits(), *failure.config());
+        all.levers
+            .iter()
+            .filter(|lever| but != Some(lever.knob))
+            .for_each(|lever| lever.apply(&mut limits, &mut config));
+        config
+    };
+    assert_eq!(with(None), all.config);
+    let fits = |config: Config| {
+        let demands = small_model(&config).expect("sizes in range");
+        plan_memory(&PlanInput::new(*failure.limits(), config, &demands)).is_ok()
+    };
+    assert!(fits(all.config), "what is suggested, applied, fits");
+    for lever in &all.levers {
+        assert!(!fits(with(Some(lever.knob))), "it fits without {}", lever.knob);
+    }
+    let report = failure.report();
+    assert!(report.contains("no two levers are enough; these together free") && report.contains("and fit"), "{report}");
 }
 
 #[test]
