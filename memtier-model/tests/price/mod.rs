@@ -1,5 +1,7 @@
 //! Everything that is done with a layout, for tests and fuzzers that want a panic and take any other answer.
 
+#![allow(unreachable_pub, reason = "a module of tests has no outside")]
+
 use memtier::plan::{Config, Limits, PlanInput, plan_memory};
 use memtier::{Bytes, Layers, Tokens};
 use memtier_model::ModelLayout;
