@@ -68,11 +68,12 @@ pub use part::{Declare, Gone, Part, Survives};
 pub use place::{Captured, Eager, Fits, OutsideCapture, Place, SameMode, Uploading};
 pub use plan::{Limits, MemoryPlan, PlanFailure, PlanInput, plan_memory};
 pub use pool::{
-    AcquireBlocksError, AdvanceError, BlockError, BlockId, BlockPool, BlockRef, CacheEvent, Content, Digest, Extra,
-    GlobalKv, GrowError, InFlight, OwnError, PageTable, PageTableView, Pin, PinError, PinOwner, PlannedCommit,
-    PoolHandle, PoolKind, PoolSpec, PoolView, Prefix, PrefixCache, PrefixCacheError, PrefixCacheSpec, PrefixCacheStats,
-    PrefixLease, RecurrentState, Root, RootKey, RowError, Shareable, Slab, SlabMut, SlabSlice, SlabSliceMut, Snapshots,
-    SwaKv, TableShape, TableSlice, TableSpec, Ticket, Written, table,
+    AcquireBlocksError, AdvanceError, BlockContent, BlockError, BlockId, BlockPool, BlockRef, CacheEvent, CachedBlock,
+    Content, Contents, Digest, Export, Extra, GlobalKv, GrowError, InFlight, OwnError, PageTable, PageTableView, Pin,
+    PinError, PinOwner, PlannedCommit, PoolHandle, PoolKind, PoolSpec, PoolView, Prefix, PrefixCache, PrefixCacheError,
+    PrefixCacheSpec, PrefixCacheStats, PrefixLease, RecurrentState, Root, RootKey, RowError, Shareable, Slab, SlabMut,
+    SlabSlice, SlabSliceMut, Snapshots, SwaKv, TableShape, TableSlice, TableSpec, Ticket, TierError, TierSpec,
+    TierStats, TieredCache, Written, table,
 };
 pub use record::{
     Fence, Graph, HostArg, HostArgs, LaunchError, NativeQueue, PackedTensor, RecordError, Recorder, ReplayError,

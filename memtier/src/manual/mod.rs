@@ -1,6 +1,7 @@
 //! The manual: the design, a guide for each of its readers, and the error index.
 
 pub mod cases;
+pub mod cold_tiers;
 pub mod compiler_errors;
 pub mod design;
 pub mod engine_author;

@@ -1,11 +1,13 @@
 //! What a step gets of a pool.
 
-use super::{AcquireBlocksError, BlockPool, BlockRef, PoolHandle, Shareable, Slab, SlabMut, Ticket, kind::PoolKind};
+use super::{
+    AcquireBlocksError, BlockPool, BlockRef, PoolHandle, Shareable, Slab, SlabMut, Ticket, core::Core, kind::PoolKind,
+};
 use crate::{
     place::{Mark, OutsideCapture, Place},
     record::{LaunchError, Recorder},
     span::{StableSpan, StableSpanMut},
-    units::{Blocks, Tokens},
+    units::{Blocks, Bytes, Tokens},
 };
 use std::sync::Arc;
 
@@ -172,10 +174,39 @@ impl<'a, K: PoolKind, P: Place> PoolView<'a, K, P> {
             return Err(OwnError::Block(BlockError::ForeignTicket));
         }
         let to = self.writable(ticket, index)?;
-        self.pool.core().touch(from.id(), self.mark.clock, false);
-        let addr = self.pool.region().base() + u64::from(from.id()) * self.pool.block_bytes().count();
-        let from = StableSpan::<K::Element, P>::new(addr, self.pool.core().block_units, (), self.mark);
+        let from = self.span(from.id());
         Ok(on.copy(&mut self.span_mut(to), from)?)
+    }
+
+    /// A block by one of its referents, for reading: what [`PrefixCache::export`](super::PrefixCache::export) names.
+    ///
+    /// # Errors
+    /// [`BlockError::ForeignTicket`].
+    pub fn named<'x>(&'x self, block: &'x BlockRef<K>) -> Result<StableSpan<'x, K::Element, P>, BlockError>
+    where
+        P: OutsideCapture,
+    {
+        if !block.is_of(self.pool.core()) {
+            return Err(BlockError::ForeignTicket);
+        }
+        Ok(self.span(block.id()))
+    }
+
+    /// Bytes of one block.
+    pub fn block_bytes(&self) -> Bytes {
+        self.pool.block_bytes()
+    }
+
+    /// Whether it is a view of the pool with these books.
+    pub(super) fn is_of(&self, core: &Core) -> bool {
+        std::ptr::eq(&raw const ***self.pool.core(), core)
+    }
+
+    /// A block that has a referent, for reading.
+    pub(super) fn span<'x>(&self, id: u32) -> StableSpan<'x, K::Element, P> {
+        self.pool.core().touch(id, self.mark.clock, false);
+        let addr = self.pool.region().base() + u64::from(id) * self.pool.block_bytes().count();
+        StableSpan::new(addr, self.pool.core().block_units, (), self.mark)
     }
 
     fn writable(&self, ticket: &Ticket<K>, index: usize) -> Result<u32, BlockError> {

@@ -1,25 +1,31 @@
 //! One engine, its requests, and the reference beside them.
 
+mod cold;
+
 use memtier::{
     BlockPool, Blocks, Bytes, Content, Device, Engine, FakeBackend, GlobalKv, Host, Limits, Pin, PinOwner, PoolSpec,
-    PrefixCache, PrefixCacheSpec, Root, RootKey, Serving, Settled, Space, Stream, StreamSpec, Ticket, Tokens,
-    graph_captured,
+    PrefixCache, PrefixCacheSpec, Root, RootKey, Serving, Settled, Space, Stream, StreamSpec, Ticket, TierSpec,
+    TieredCache, Tokens, graph_captured,
 };
 
 use crate::reference::{Name, Reference};
 
-const PER_BLOCK: usize = 4;
+pub(crate) const PER_BLOCK: usize = 4;
 const BLOCKS: u64 = 48;
 const CACHED: u64 = 24;
+/// Of the second tier. Fewer than what is cached in the first, so that it evicts, too.
+const COLD: u64 = 20;
 const MOST: usize = 12 * PER_BLOCK;
 
-type Kv = GlobalKv<u64>;
+pub(crate) type Kv = GlobalKv<u64>;
 
 /// The KV of a model whose values are easy to foretell.
 #[graph_captured]
 pub(crate) struct Memory<S: Space = Host> {
     /// One number a token.
     pub(crate) kv: BlockPool<Kv, S>,
+    /// The same, of what the first tier gave up.
+    pub(crate) cold: BlockPool<Kv, S>,
 }
 
 #[derive(Clone, Copy)]
@@ -52,6 +58,7 @@ pub(crate) struct Machine {
     next_root: u8,
     names: Vec<u8>,
     cache: PrefixCache<Kv>,
+    tiers: TieredCache<Kv>,
     engine: Engine<Serving<Memory>>,
     stream: Stream<Host>,
     settled: Settled,
@@ -65,7 +72,7 @@ fn value(before: u64, token: u32) -> u64 {
     (before ^ u64::from(token)).wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(23) ^ 0x51
 }
 
-fn values(root: u8, tokens: &[u32]) -> Vec<u64> {
+pub(crate) fn values(root: u8, tokens: &[u32]) -> Vec<u64> {
     let mut last = u64::from(root) + 1;
     tokens
         .iter()
@@ -81,7 +88,10 @@ impl Machine {
         let device = Device::new(FakeBackend::<Host>::new(), Bytes::kib(64));
         let mut engine = Engine::open(&device);
         let pool = PoolSpec::fixed(Tokens::new(PER_BLOCK as u64), PER_BLOCK, Blocks::new(BLOCKS));
-        let lines = engine.declare_bundle::<Memory>(MemorySpec { kv: pool });
+        let lines = engine.declare_bundle::<Memory>(MemorySpec {
+            kv: pool,
+            cold: PoolSpec::fixed(Tokens::new(PER_BLOCK as u64), PER_BLOCK, Blocks::new(COLD)),
+        });
         let stream = engine.declare(StreamSpec { scratch: Bytes::new(256) });
         let mut engine = engine.plan(Limits::new(Host::NAME, Bytes::kib(64))).unwrap().carve(lines).unwrap();
         let mut stream = engine.open_stream(stream).unwrap();
@@ -90,7 +100,11 @@ impl Machine {
         let spec = PrefixCacheSpec { roots: 6, pinned: Blocks::new(8), ..PrefixCacheSpec::new(Blocks::new(CACHED)) };
         let cache = PrefixCache::new(&engine.bundle().kv.handle(), spec).unwrap();
         cache.set_pin_budget(PinOwner(1), Blocks::new(8)).unwrap();
-        let roots = (0..2).map(|root: u8| cache.root(&RootKey::new([root])).unwrap()).collect();
+        let cold = PrefixCacheSpec { roots: 6, ..PrefixCacheSpec::new(Blocks::new(COLD)) };
+        let cold = PrefixCache::new(&engine.bundle().cold.handle(), cold).unwrap();
+        let spec = TierSpec { paths: 4, longest: Tokens::new(MOST as u64) };
+        let tiers = TieredCache::new(cache.clone(), cold, spec).unwrap();
+        let roots = (0..2).map(|root: u8| tiers.root(&RootKey::new([root])).unwrap()).collect();
         Machine {
             requests: Vec::new(),
             pins: Vec::new(),
@@ -98,6 +112,7 @@ impl Machine {
             next_root: 2,
             names: vec![0, 1],
             cache,
+            tiers,
             engine,
             stream,
             settled,
@@ -122,6 +137,8 @@ impl Machine {
             92..96 => self.unpin(a),
             96..98 => self.too_much(a),
             98 => self.forget(a),
+            100..107 => self.spill(b % 9),
+            107..110 => self.settle(),
             _ => self.check_all(),
         }
         self.check();
@@ -150,6 +167,7 @@ impl Machine {
         assert_eq!(ticket.tokens().count() as usize, hit * PER_BLOCK);
         let lease = Self::name(name, &tokens, hit);
         self.reference.begin(&lease);
+        let hit = hit + if a.is_multiple_of(3) { 0 } else { self.restore(root, &mut ticket, &tokens) };
         if !self.make_room(&mut ticket, (length - hit * PER_BLOCK) as u64) {
             drop(ticket);
             self.reference.end(&lease);
@@ -380,7 +398,7 @@ impl Machine {
     fn forget(&mut self, a: usize) {
         let index = a % self.roots.len();
         let (root, name) = (self.roots[index], self.names[index]);
-        self.cache.forget(root).unwrap();
+        self.tiers.forget(root).unwrap();
         assert!(self.cache.lookup(&Content::new(root, &[1; 8])).is_err());
         self.reference.forget(name, 200u8.wrapping_add(self.next_root));
         let as_root = 200u8.wrapping_add(self.next_root);
@@ -389,7 +407,7 @@ impl Machine {
         }
         self.pins.iter_mut().filter(|(_, path)| path.0 == name).for_each(|(_, path)| path.0 = as_root);
         // The values of requests stay those of their own root.
-        match self.cache.root(&RootKey::new([self.next_root])) {
+        match self.tiers.root(&RootKey::new([self.next_root])) {
             Ok(root) => {
                 (self.roots[index], self.names[index]) = (root, self.next_root);
                 self.next_root = (self.next_root + 1) % 50;
@@ -403,7 +421,7 @@ impl Machine {
                     self.unpin(0);
                 }
                 self.evict(usize::from(u16::MAX));
-                self.roots[index] = self.cache.root(&RootKey::new([self.next_root])).unwrap();
+                self.roots[index] = self.tiers.root(&RootKey::new([self.next_root])).unwrap();
                 self.names[index] = self.next_root;
                 self.next_root = (self.next_root + 1) % 50;
             }
@@ -448,6 +466,7 @@ impl Machine {
         own.dedup();
         let (own, cached) = (own.len() as u64, stats.cached.count());
         let held = BLOCKS - self.engine.bundle().kv.free().count();
+        self.check_cold();
         match self.forks {
             // Each block has one owner.
             false => assert_eq!((held, all as u64), (cached + own, own), "blocks held"),
@@ -458,6 +477,7 @@ impl Machine {
 
     pub(crate) fn finish(mut self) {
         self.check_all();
+        self.settle();
         while !self.requests.is_empty() {
             self.cancel(0);
             self.check();
@@ -467,5 +487,7 @@ impl Machine {
         }
         self.evict(usize::from(u16::MAX));
         assert_eq!(self.engine.bundle().kv.free(), Blocks::new(BLOCKS), "all blocks are back");
+        self.tiers.cold().evict(Blocks::new(COLD));
+        assert_eq!(self.engine.bundle().cold.free(), Blocks::new(COLD), "all blocks of the second tier are back");
     }
 }

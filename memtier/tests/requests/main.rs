@@ -8,6 +8,7 @@
 
 mod machine;
 mod reference;
+mod tiers;
 
 use machine::{Machine, Op};
 use proptest::{prelude::*, test_runner::FileFailurePersistence};
@@ -21,7 +22,7 @@ fn operations() -> usize {
 }
 
 fn op() -> impl Strategy<Value = Op> {
-    (0..100u8, any::<[u16; 4]>()).prop_map(|(kind, numbers)| Op { kind, numbers })
+    (0..110u8, any::<[u16; 4]>()).prop_map(|(kind, numbers)| Op { kind, numbers })
 }
 
 #[test]

@@ -133,9 +133,67 @@ impl<'c> Content<'c> {
             low.iter().rev().fold(0, |sum, byte| sum << 8 | u128::from(*byte)).max(1)
         })
     }
+}
+
+/// The same as [`Content`], as a store or another tier knows it: what [`Content::extra_of`] said, block by block.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct BlockContent<'c> {
+    /// The model and adapter.
+    pub root: Root,
+    /// Token ids from the first on.
+    pub tokens: &'c [u32],
+    /// One a block; zero, for nothing, where there are fewer.
+    pub extras: &'c [u128],
+}
+
+/// Closes [`Contents`]: apart from the crate's other closed traits, which compiler messages list.
+pub(super) mod closed {
+    pub trait Closed {}
+}
+
+/// What is in the blocks of a request: [`Content`] or [`BlockContent`].
+pub trait Contents: closed::Closed {
+    #[doc(hidden)]
+    fn root(&self) -> Root;
+    #[doc(hidden)]
+    fn tokens(&self) -> &[u32];
+    /// What is in block `index` besides tokens.
+    #[doc(hidden)]
+    fn extra(&self, index: usize, per_block: usize) -> u128;
+}
+
+impl closed::Closed for Content<'_> {}
+impl Contents for Content<'_> {
+    #[inline]
+    fn root(&self) -> Root {
+        self.root
+    }
 
     #[inline]
-    pub(super) fn extra(&self, index: usize, per_block: usize) -> u128 {
+    fn tokens(&self) -> &[u32] {
+        self.tokens
+    }
+
+    #[inline]
+    fn extra(&self, index: usize, per_block: usize) -> u128 {
         if self.extras.is_empty() { 0 } else { Content::extra_of(self.extras, index * per_block, per_block) }
+    }
+}
+
+impl closed::Closed for BlockContent<'_> {}
+impl Contents for BlockContent<'_> {
+    #[inline]
+    fn root(&self) -> Root {
+        self.root
+    }
+
+    #[inline]
+    fn tokens(&self) -> &[u32] {
+        self.tokens
+    }
+
+    #[inline]
+    fn extra(&self, index: usize, _per_block: usize) -> u128 {
+        self.extras.get(index).copied().unwrap_or(0)
     }
 }

@@ -9,21 +9,25 @@
 mod content;
 mod events;
 mod evict;
+mod export;
 mod hash;
 mod index;
 mod lease;
 mod pins;
 mod snapshots;
+mod spill;
 mod tree;
 mod uses;
 
 use std::{fmt, marker::PhantomData, sync::Arc};
 
-pub use content::{Content, Digest, Extra, Root, RootKey};
+pub use content::{BlockContent, Content, Contents, Digest, Extra, Root, RootKey};
 pub use events::CacheEvent;
+pub use export::{CachedBlock, Export};
 pub(crate) use lease::Lease;
 pub use pins::{Pin, PinError, PinOwner};
 pub use snapshots::Snapshots;
+pub use spill::{TierError, TierSpec, TierStats, TieredCache};
 pub(crate) use tree::Tree;
 
 use super::{BlockRef, InFlight, PoolHandle, Shareable, Ticket, core::HOLE, kind::PoolKind};
@@ -187,10 +191,10 @@ impl<K: Shareable> PrefixCache<K> {
     ///
     /// # Errors
     /// [`PrefixCacheError::Root`] or [`PrefixCacheError::ModelEnded`]. A miss is a lease on no blocks.
-    pub fn lookup(&self, content: &Content<'_>) -> Result<PrefixLease<K>, PrefixCacheError> {
-        self.check(content.root)?;
+    pub fn lookup(&self, content: &impl Contents) -> Result<PrefixLease<K>, PrefixCacheError> {
+        self.check(content.root())?;
         let mut table = self.tree.core.table(0);
-        table.reserve(content.tokens.len() / self.tree.per_block);
+        table.reserve(content.tokens().len() / self.tree.per_block);
         match self.tree.lookup(content, |block| table.push(block)) {
             Some(at) => Ok(PrefixLease {
                 // A lease on a root keeps nothing, but ends like the others.
@@ -217,9 +221,9 @@ impl<K: Shareable> PrefixCache<K> {
         &self,
         ticket: &mut Ticket<K>,
         settled: &Settled,
-        content: &Content<'_>,
+        content: &impl Contents,
     ) -> Result<Tokens, PrefixCacheError> {
-        self.check(content.root)?;
+        self.check(content.root())?;
         let tree = &self.tree;
         let foreign = ticket.lease.as_ref().is_some_and(|lease| !Arc::ptr_eq(&lease.tree, tree));
         if foreign || !Arc::ptr_eq(ticket.core(), &tree.core) {
@@ -229,13 +233,13 @@ impl<K: Shareable> PrefixCache<K> {
             return Err(PrefixCacheError::ModelEnded);
         }
         ticket.written(settled).map_err(|InFlight(())| PrefixCacheError::InFlight)?;
-        let tokens = ticket.tokens().count().min(content.tokens.len() as u64) as usize;
+        let tokens = ticket.tokens().count().min(content.tokens().len() as u64) as usize;
         let hole = ticket.ids().iter().position(|id| *id == HOLE).unwrap_or(usize::MAX);
         let full = (tokens / tree.per_block).min(hole);
 
         let mut guard = tree.lock();
         let state = &mut *guard;
-        let root = state.root(content.root).ok_or(PrefixCacheError::Root)?;
+        let root = state.root(content.root()).ok_or(PrefixCacheError::Root)?;
         let mut at = ticket.lease.as_ref().map_or(At { entry: root, depth: 0, root }, |lease| lease.at);
         if at.root != root {
             return Err(PrefixCacheError::OtherRoot);
@@ -373,10 +377,10 @@ impl<K: Shareable> PrefixLease<K> {
 
     /// A cached block that goes on as the prompt does, for some tokens but not for all: copy it into the request's next block
     /// ([`PoolView::copy_from`](super::PoolView::copy_from)), and those tokens need no prefill either.
-    pub fn alike(&self, content: &Content<'_>) -> Option<(BlockRef<K>, Tokens)> {
+    pub fn alike(&self, content: &impl Contents) -> Option<(BlockRef<K>, Tokens)> {
         let Lease { tree, at } = self.lease();
         let first = at.depth as usize * tree.per_block;
-        let rest = content.tokens.get(first..)?;
+        let rest = content.tokens().get(first..)?;
         let (block, tokens) = tree.alike(*at, content.extra(at.depth as usize, tree.per_block), rest)?;
         Some((BlockRef::new(&tree.core, block), Tokens::new(tokens as u64)))
     }

@@ -4,13 +4,15 @@
 //! starts with 256 cached blocks costs one count and not 256. `busy` counts the leases on an entry and the busy entries right
 //! behind it: zero means that nothing needs the block, and those entries are what eviction can take.
 
+mod walk;
+
 use std::sync::{
     Mutex, MutexGuard, PoisonError,
     atomic::{AtomicU32, Ordering},
 };
 
 use super::{
-    content::{Content, Digest, Root},
+    content::{Contents, Digest, Root},
     events::Events,
     hash::Keys,
     index::{Index, NONE},
@@ -19,6 +21,8 @@ use super::{
     uses::{Tick, Uses},
 };
 use crate::pool::core::SharedCore;
+
+pub(super) use walk::{Name, Path, RootName};
 
 /// How many blocks ahead of a comparison the lines of a path are asked for.
 const AHEAD: u32 = 8;
@@ -225,12 +229,12 @@ impl Tree {
 
     /// Walks from `root` along `content` for as long as blocks are cached, and takes a lease on the last. `found` gets their blocks.
     /// `None` for a root that was forgotten.
-    pub(super) fn lookup(&self, content: &Content<'_>, mut found: impl FnMut(u32)) -> Option<At> {
+    pub(super) fn lookup(&self, content: &impl Contents, mut found: impl FnMut(u32)) -> Option<At> {
         let mut guard = self.lock();
         let state = &mut *guard;
-        let root = state.root(content.root)?;
+        let root = state.root(content.root())?;
         let mut at = At { entry: root, depth: 0, root };
-        let parts = content.tokens.chunks_exact(self.per_block);
+        let parts = content.tokens().chunks_exact(self.per_block);
         let blocks = parts.len();
         for (index, part) in parts.enumerate() {
             let extra = content.extra(index, self.per_block);
@@ -299,7 +303,7 @@ impl Tree {
         &self,
         state: &mut State,
         at: At,
-        content: &Content<'_>,
+        content: &impl Contents,
         index: usize,
         block: u32,
     ) -> Option<Added> {
@@ -345,9 +349,9 @@ impl Tree {
     }
 
     /// Whether block `index` of `content` is the one at `at`.
-    pub(super) fn ends_with(&self, state: &State, at: At, content: &Content<'_>) -> bool {
+    pub(super) fn ends_with(&self, state: &State, at: At, content: &impl Contents) -> bool {
         let Some(index) = (at.depth as usize).checked_sub(1) else { return true };
-        if content.tokens.len() < at.depth as usize * self.per_block {
+        if content.tokens().len() < at.depth as usize * self.per_block {
             return false;
         }
         let entry = &state.entries[at.entry as usize];
@@ -356,8 +360,8 @@ impl Tree {
     }
 
     #[inline]
-    fn part<'c>(&self, content: &Content<'c>, index: usize) -> &'c [u32] {
-        &content.tokens[index * self.per_block..][..self.per_block]
+    fn part<'c>(&self, content: &'c impl Contents, index: usize) -> &'c [u32] {
+        &content.tokens()[index * self.per_block..][..self.per_block]
     }
 }
 

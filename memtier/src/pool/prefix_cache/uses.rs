@@ -41,6 +41,12 @@ impl Uses {
         self.records.pop_front()
     }
 
+    /// The records after a use, oldest first.
+    pub(super) fn after(&self, tick: Tick) -> impl Iterator<Item = (Tick, u32)> {
+        let first = self.records.partition_point(|(known, _)| *known <= tick);
+        self.records.range(first..).copied()
+    }
+
     /// Puts back what is left of the path that the oldest record stood for.
     pub(super) fn put_back(&mut self, tick: Tick, entry: u32) {
         self.records.push_front((tick, entry));

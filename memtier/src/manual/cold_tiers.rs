@@ -1,0 +1,76 @@
+//! Cold tiers: what becomes of cached blocks that the first pool has no room for, and of all of them when the process ends.
+//!
+//! | Tier | What | Where | Who moves blocks there |
+//! |---|---|---|---|
+//! | first | [`PrefixCache`](crate::PrefixCache) | the pool that requests compute with | [`publish`](crate::PrefixCache::publish) |
+//! | second | [`TieredCache`](crate::TieredCache): another whole cache over another pool | a part of the same bundle, planned like the first | [`spill`](crate::TieredCache::spill), in a step |
+//! | store | the crate `memtier-store` | a folder, or a bucket that a fleet shares | a save, between steps |
+//!
+//! `examples/12-persist.rs` uses all three.
+//!
+//! # The second tier
+//!
+//! It is a second [`BlockPool`](crate::BlockPool) of the same kind and shape, and a second [`PrefixCache`](crate::PrefixCache) over it.
+//! Nothing is shared between the two but names: each pool conserves its own blocks, and no count of one is read for the other.
+//!
+//! ```no_run
+//! # use memtier::*;
+//! # #[graph_captured]
+//! # struct Model<S: Space = Host> { kv: BlockPool<GlobalKv<f32>, S>, cold: BlockPool<GlobalKv<f32>, S> }
+//! # type Failure = Box<dyn std::error::Error>;
+//! # fn serve(engine: &mut Engine<Serving<Model>>, stream: &mut Stream<Host>, prompt: &[u32]) -> Result<(), Failure> {
+//! let hot = PrefixCache::new(&engine.bundle().kv.handle(), PrefixCacheSpec::new(Blocks::new(2048)))?;
+//! let cold = PrefixCache::new(&engine.bundle().cold.handle(), PrefixCacheSpec::new(Blocks::new(16384)))?;
+//! let mut tiers = TieredCache::new(hot, cold, TierSpec { paths: 8, longest: Tokens::new(32768) })?;
+//! let root = tiers.root(&RootKey::new("the model"))?;
+//!
+//! // A request: what the first tier has, then what the second has, then what is computed.
+//! let content = Content::new(root, prompt);
+//! let mut ticket = tiers.lookup(&content)?.open(Tokens::new(4096));
+//! let mut step = engine.step(stream)?;
+//! let ModelView { kv, cold, .. } = &mut step.buffers;
+//! let restored = tiers.restore(step.on, kv, cold, &mut ticket, &content)?;
+//! // .. set the page table row, prefill the rest: launches of this step may read what is restored ..
+//!
+//! // In the same step, what would be given up next is copied out.
+//! tiers.spill(step.on, kv, cold, Blocks::new(16))?;
+//! let fence = step.finish()?;
+//! ticket.advance(restored, &fence)?;
+//! tiers.sent(&fence)?;
+//! let settled = fence.wait()?;
+//! tiers.settle(&settled)?;
+//! tiers.hot().publish(&mut ticket, &settled, &content)?;
+//! # Ok(()) }
+//! ```
+//!
+//! What to know:
+//!
+//! * **Order.** Paths are spilled in the order in which the first tier would give them up, each from its first block that the second does not
+//!   have. Spilling changes nothing in the first tier, not even the order of use.
+//! * **Both have it.** A spilled block stays in the first tier until somebody needs the room, and a restored one stays in the second. A
+//!   shared beginning is copied once.
+//! * **When.** What is evicted before it was spilled is gone. A few blocks in every step, or as many as a request is about to take, keeps
+//!   ahead of eviction; [`PrefixCacheStats::reclaimable`](crate::PrefixCacheStats::reclaimable) says how much there may be.
+//! * **In flight.** Until the copies are done the first pool cannot take those blocks back, and until [`settle`](crate::TieredCache::settle)
+//!   nobody finds them in the second. Copies are proven by the fence of their step, as all writes are.
+//! * **Cost.** Everything is allocated by [`TieredCache::new`](crate::TieredCache::new). Serving takes nothing from the heap, and the second
+//!   tier never has more blocks than its pool.
+//! * **Spaces.** The two views may be of whatever places [`Recorder::copy`](crate::Recorder::copy) takes: today one space, that of the bundle.
+//!
+//! # Saves
+//!
+//! `memtier-store` saves either tier and loads into either. A save reads a segment of blocks in a step, and puts it into the store between
+//! steps, so an engine serves meanwhile; blocks are kept for the reading of one segment and no longer. The manifest is put last: until then
+//! the save before counts. A load takes free blocks only and evicts nothing; what it writes is published with a fence's proof, like computed
+//! blocks.
+//!
+//! | What happened | What a load does |
+//! |---|---|
+//! | nothing was saved yet | `None` |
+//! | a save was interrupted | the one before is loaded; of a first one, what there is |
+//! | an object is cut off, changed, or of another save | everything before is used; `Loaded::tear` names the object and the damage |
+//! | another layout, model or version | an error that names both |
+//! | blocks of an adapter without a root here | left out, and counted |
+//!
+//! The format, byte by byte, is in the documentation of `memtier_store::format`. A checksum finds accidents; it does not say who wrote:
+//! give write access to the bucket to nobody whose values a model must not read.
