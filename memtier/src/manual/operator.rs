@@ -33,5 +33,13 @@
 //! | `pooled` | KV blocks | every request |
 //! | `host-pinned` | page-locked buffers | with the process |
 //!
+//! With a device and a host, the first layers may run on the device and the rest on the host (`--gpu-layers N`, or `auto` for as
+//! many as the device's budget holds with one sequence's KV). There is a plan and a report for each of the two, and a refusal
+//! names the one that is too small.
+//!
+//! The library reserve is what drivers and libraries take for themselves. It is assumed on a machine that was never seen,
+//! measured across a start, and planned with at the next one (`--reserve-file FILE`, [`reserve`](crate::reserve)): the plan's line
+//! says which of the three it is. A start that measures more than a tenth off says so; a file that is damaged is named and ignored.
+//!
 //! What is done when memory gets short while serving, and the flags and the file for it, is in
 //! [memory policy](super::memory_policy).
