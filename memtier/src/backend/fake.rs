@@ -1,12 +1,16 @@
 //! A backend for tests: a journal, poison, quarantine, failures on demand, and devices that finish when they are told to.
 
 use std::{
+    any::Any,
     collections::VecDeque,
     marker::PhantomData,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicU64, Ordering},
+    },
 };
 
-use super::{AcquireError, Backend, HostBackend, PhaseName, Queue, Tag, queue::HostQueue};
+use super::{AcquireError, Backend, HostBackend, PhaseName, Queue, QueueError, Tag, queue::HostQueue};
 use crate::{Bytes, Host, Space};
 
 /// What released memory is filled with.
@@ -54,6 +58,7 @@ pub enum Op {
 /// ```
 pub struct FakeBackend<S = Host> {
     state: Arc<Mutex<State>>,
+    calls: Arc<Calls>,
     pages: Arc<HostBackend>,
     asynchronous: bool,
     space: PhantomData<fn() -> S>,
@@ -73,6 +78,7 @@ impl<S> Clone for FakeBackend<S> {
     fn clone(&self) -> Self {
         FakeBackend {
             state: self.state.clone(),
+            calls: self.calls.clone(),
             pages: self.pages.clone(),
             asynchronous: self.asynchronous,
             space: PhantomData,
@@ -84,7 +90,8 @@ impl<S: Space> FakeBackend<S> {
     /// A backend whose launches are finished when they return.
     pub fn new() -> Self {
         let pages = Arc::new(HostBackend::new());
-        FakeBackend { state: Arc::default(), pages, asynchronous: false, space: PhantomData }
+        let calls = Arc::new(Calls { made: AtomicU64::new(0), fail_at: AtomicU64::new(u64::MAX) });
+        FakeBackend { state: Arc::default(), calls, pages, asynchronous: false, space: PhantomData }
     }
 
     /// A backend whose launches finish when, and only when, a fence behind them is waited for: the latest that a real
@@ -96,6 +103,25 @@ impl<S: Space> FakeBackend<S> {
     /// Makes acquisition or commit number `nth`, counted from 0 over the life of the backend, fail. Once.
     pub fn fail_at(&self, nth: u64) {
         self.state().fail_at = Some(nth);
+    }
+
+    /// Makes queue operation number `nth` from now on, counted from 0 over all queues, fail: a copy, a mark at either end of a step, or a
+    /// wait. Once.
+    ///
+    /// ```
+    /// use memtier::{Bytes, Device, Engine, FakeBackend, Host};
+    ///
+    /// let fake = FakeBackend::<Host>::new();
+    /// fake.fail_queue_at(3);
+    /// assert_eq!(fake.queue_calls(), 0);
+    /// ```
+    pub fn fail_queue_at(&self, nth: u64) {
+        self.calls.fail_at.store(self.queue_calls().saturating_add(nth), Ordering::SeqCst);
+    }
+
+    /// How many queue operations were asked for so far.
+    pub fn queue_calls(&self) -> u64 {
+        self.calls.made.load(Ordering::SeqCst)
     }
 
     /// Makes every release fail from now on (`true`), or none.
@@ -132,6 +158,68 @@ impl State {
     }
 }
 
+/// Operations of all queues.
+struct Calls {
+    made: AtomicU64,
+    fail_at: AtomicU64,
+}
+
+/// A host queue that fails when it is told to.
+struct FakeQueue {
+    queue: HostQueue,
+    calls: Arc<Calls>,
+}
+
+impl FakeQueue {
+    fn call(&self, operation: &'static str) -> Result<(), QueueError> {
+        let number = self.calls.made.fetch_add(1, Ordering::SeqCst);
+        let once = self.calls.fail_at.compare_exchange(number, u64::MAX, Ordering::SeqCst, Ordering::SeqCst);
+        match once {
+            Ok(_) => Err(QueueError { operation, reason: "the test asked for a failure".into() }),
+            Err(_) => Ok(()),
+        }
+    }
+}
+
+// SAFETY: what the host queue does, it does; what fails does nothing, so `settled` never runs ahead.
+unsafe impl Queue for FakeQueue {
+    unsafe fn write(&self, to: u64, from: &[u8]) -> Result<(), QueueError> {
+        self.call("copying to the device")?;
+        // SAFETY: by the caller.
+        unsafe { self.queue.write(to, from) }
+    }
+
+    unsafe fn read(&self, from: u64, to: &mut [u8]) -> Result<(), QueueError> {
+        self.call("copying from the device")?;
+        // SAFETY: by the caller.
+        unsafe { self.queue.read(from, to) }
+    }
+
+    unsafe fn copy(&self, from: u64, to: u64, bytes: usize) -> Result<(), QueueError> {
+        self.call("copying on the device")?;
+        // SAFETY: by the caller.
+        unsafe { self.queue.copy(from, to, bytes) }
+    }
+
+    fn mark(&self, step: u64) -> Result<(), QueueError> {
+        self.call("marking a step")?;
+        self.queue.mark(step)
+    }
+
+    fn wait(&self, step: u64) -> Result<(), QueueError> {
+        self.call("waiting")?;
+        self.queue.wait(step)
+    }
+
+    fn settled(&self) -> u64 {
+        self.queue.settled()
+    }
+
+    fn native(&self) -> &dyn Any {
+        self.queue.native()
+    }
+}
+
 fn injected(tag: Tag, operation: &'static str, bytes: Bytes) -> AcquireError {
     AcquireError::System { name: tag.name, operation, bytes, reason: "the test asked for a failure".into() }
 }
@@ -148,7 +236,8 @@ unsafe impl<S: Space> Backend for FakeBackend<S> {
     }
 
     fn open_queue(&self, _tag: Tag) -> Result<Box<dyn Queue>, AcquireError> {
-        Ok(Box::new(if self.asynchronous { HostQueue::finishing_when_waited_for() } else { HostQueue::synchronous() }))
+        let queue = if self.asynchronous { HostQueue::finishing_when_waited_for() } else { HostQueue::synchronous() };
+        Ok(Box::new(FakeQueue { queue, calls: self.calls.clone() }))
     }
 
     fn reserve(&self, tag: Tag, reserved: Bytes, committed: Bytes) -> Result<u64, AcquireError> {

@@ -10,3 +10,4 @@ pub mod first_errors;
 pub mod library_author;
 pub mod memory_policy;
 pub mod operator;
+pub mod requests;

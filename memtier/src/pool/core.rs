@@ -10,13 +10,15 @@ mod room;
 use std::{
     ops::Deref,
     ptr::NonNull,
-    sync::{
-        Arc, Weak,
-        atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering},
-    },
+    sync::{Arc, Weak},
 };
 
-use super::{AcquireBlocksError, lock::SpinLock, prefix_cache::Tree};
+use super::{
+    AcquireBlocksError,
+    lock::SpinLock,
+    prefix_cache::Tree,
+    sync::{AtomicBool, AtomicU32, AtomicU64, Ordering},
+};
 use crate::{
     record::Lane,
     units::{Blocks, Tokens},

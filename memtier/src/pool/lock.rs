@@ -6,11 +6,10 @@
 
 use std::{
     cell::UnsafeCell,
-    hint,
     ops::{Deref, DerefMut},
-    sync::atomic::{AtomicBool, Ordering},
-    thread,
 };
+
+use super::sync::{AtomicBool, Ordering, spin_loop, yield_now};
 
 /// How often a waiter looks before it yields.
 const SPINS: u32 = 64;
@@ -26,7 +25,7 @@ unsafe impl<T: Send> Sync for SpinLock<T> {}
 pub(crate) struct Guard<'l, T>(&'l SpinLock<T>);
 
 impl<T> SpinLock<T> {
-    pub(crate) const fn new(value: T) -> Self {
+    pub(crate) fn new(value: T) -> Self {
         SpinLock { held: AtomicBool::new(false), value: UnsafeCell::new(value) }
     }
 
@@ -44,7 +43,7 @@ impl<T> SpinLock<T> {
         loop {
             while self.held.load(Ordering::Relaxed) {
                 spins += 1;
-                if spins < SPINS { hint::spin_loop() } else { thread::yield_now() }
+                if spins < SPINS { spin_loop() } else { yield_now() }
             }
             if !self.held.swap(true, Ordering::Acquire) {
                 return;

@@ -11,6 +11,7 @@ mod prefix;
 mod prefix_cache;
 mod slab;
 mod spec;
+mod sync;
 mod table;
 mod ticket;
 mod view;

@@ -1,10 +1,11 @@
 //! Who may write what, and when it counts as written.
 
 use memtier::{
-    AdvanceError, BlockError, Blocks, Content, FakeBackend, PrefixCacheError, PrefixCacheSpec, RowError, Tokens,
+    AdvanceError, BlockError, Blocks, Content, FakeBackend, PoolSpec, PrefixCacheError, PrefixCacheSpec, RowError,
+    Tokens,
 };
 
-use crate::fixture::{Fixture, MOST, fixed, tokens};
+use crate::fixture::{Fixture, MOST, PER_BLOCK, fixed, tokens};
 
 #[test]
 fn tokens_that_another_wrote_are_not_a_forks() {
@@ -140,4 +141,47 @@ fn a_prompt_that_goes_on_alike_copies_what_is_common() {
     fence.wait().unwrap();
     all.write(&mut request, &other);
     all.verify(&request, &other);
+}
+
+#[test]
+fn a_window_is_released_when_its_step_is_done() {
+    // Positions 128 wide, blocks of 32, position 158 in flight while the counter says 159: block 0 left the window by the counter.
+    let per_block = 32;
+    let fake = FakeBackend::asynchronous();
+    let pool = PoolSpec::fixed(Tokens::new(per_block), PER_BLOCK as usize, Blocks::new(6));
+    let mut all = Fixture::on(fake, pool, PrefixCacheSpec::new(Blocks::new(6)));
+    let mut request = all.engine.bundle().kv.open(Tokens::new(6 * per_block));
+    request.extend(Tokens::new(160)).unwrap();
+    let mut step = all.engine.step(&mut all.stream).unwrap();
+    for index in 0..5 {
+        step.buffers.kv.block_mut(&mut request, index).unwrap();
+    }
+    let fence = step.finish().unwrap();
+    request.advance(Tokens::new(159), &fence).unwrap();
+    request.evict_before(Tokens::new(159 - 127));
+    assert_eq!((request.blocks(), all.free()), (Blocks::new(4), 1), "left, and reached by a launch in flight");
+    fence.wait().unwrap();
+    assert_eq!(all.free(), 2);
+}
+
+#[test]
+fn a_block_has_as_many_referents_as_names() {
+    // Freed twice in one call elsewhere, it was handed out twice. Here giving up is by value, and a hole gives up nothing.
+    let mut all = Fixture::new(fixed(4), 4);
+    let mut request = all.open(&[]);
+    all.write(&mut request, &tokens(0, 2));
+    let fork = request.fork(MOST);
+    for _ in 0..2 {
+        request.evict(1);
+        request.evict_before(Tokens::new(2 * PER_BLOCK));
+        request.truncate(Blocks::ZERO);
+    }
+    drop(request);
+    assert_eq!((fork.share(0).unwrap().referents(), all.free()), (2, 2));
+    drop(fork);
+    let mut rest = all.engine.bundle().kv.open(MOST);
+    rest.push(Blocks::new(4)).unwrap();
+    let mut ids: Vec<_> = (0..4).map(|index| rest.share(index).unwrap().id()).collect();
+    ids.sort_unstable();
+    assert_eq!(ids, [0, 1, 2, 3]);
 }

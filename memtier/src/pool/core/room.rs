@@ -1,9 +1,12 @@
 //! Room: what is collected, what the cache gives up for requests, and what goes back to the system.
 
-use std::sync::{Arc, atomic::Ordering};
+use std::sync::Arc;
 
 use super::{AcquireBlocksError, Core, FREE, GROUP, State};
-use crate::{pool::prefix_cache::Tree, units::Blocks};
+use crate::{
+    pool::{prefix_cache::Tree, sync::Ordering},
+    units::Blocks,
+};
 
 /// How many blocks are taken from a cache for a request that needs fewer, so that the next ones find some free. Where that is little
 /// of what the cache can give.

@@ -13,6 +13,8 @@ mod export;
 mod hash;
 mod index;
 mod lease;
+#[cfg(all(test, loom))]
+mod model;
 mod pins;
 mod snapshots;
 mod spill;
@@ -117,6 +119,8 @@ pub enum PrefixCacheError {
 }
 
 /// The cache of a pool. A handle: clone it, send it to whoever admits requests.
+///
+/// [The manual](crate::manual::requests) has a request from its prompt to the cache.
 pub struct PrefixCache<K> {
     tree: Arc<Tree>,
     spec: PrefixCacheSpec,

@@ -6,10 +6,7 @@
 
 mod walk;
 
-use std::sync::{
-    Mutex, MutexGuard, PoisonError,
-    atomic::{AtomicU32, Ordering},
-};
+use std::sync::PoisonError;
 
 use super::{
     content::{Contents, Digest, Root},
@@ -20,7 +17,10 @@ use super::{
     prefetch,
     uses::{Tick, Uses},
 };
-use crate::pool::core::SharedCore;
+use crate::pool::{
+    core::SharedCore,
+    sync::{AtomicU32, Mutex, MutexGuard, Ordering},
+};
 
 pub(super) use walk::{Name, Path, RootName};
 

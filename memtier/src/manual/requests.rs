@@ -1,0 +1,3 @@
+//! Requests: tickets, leases, forks, and the prefix cache.
+//!
+#![doc = include_str!("requests.md")]
