@@ -62,6 +62,7 @@ impl State {
             // Up the path that the record stands for.
             loop {
                 let Entry { parent, block, .. } = self.entries[entry as usize];
+                self.prefetch_beyond(entry, parent);
                 self.remove(entry, true);
                 self.evicted += 1;
                 let more = free(block, self.idle as usize);
@@ -93,7 +94,7 @@ impl State {
     }
 
     /// Takes an idle entry with nothing behind it out of everything.
-    #[inline]
+    #[inline(always)]
     fn remove(&mut self, entry: u32, evicted: bool) {
         if let Some(events) = &mut self.events {
             events.removed(entry, evicted);

@@ -413,6 +413,7 @@ impl State {
             && same(&self.tokens[entry as usize * per_block..][..per_block], tokens)
     }
 
+    #[inline]
     fn stored(&mut self, entry: u32, per_block: usize) {
         if let Some(events) = &mut self.events {
             let known = &self.entries[entry as usize];
