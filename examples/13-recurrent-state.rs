@@ -63,7 +63,7 @@ impl Server {
         let (source, mut target) = step.buffers.state.copy_pair((from, 0), (to, 0))?;
         step.on.copy::<f32>(&mut target, source)?;
         let fence = step.finish()?;
-        to.rewind(to.tokens());
+        to.rewind(to.tokens())?;
         to.advance(from.tokens(), &fence)?;
         fence.wait()?;
         Ok(())
@@ -144,7 +144,7 @@ fn main() -> Result<(), Error> {
     second.tokens.extend([70, 71, 72]);
     server.run(&mut second, before.count() as usize)?;
     assert_ne!(server.read(&second.state)?, expected);
-    second.kv.rewind(Tokens::new(3));
+    second.kv.rewind(Tokens::new(3))?;
     second.kv.truncate(before.in_blocks_of(Tokens::new(BLOCK as u64)));
     server.copy(&copy, &mut second.state)?;
     assert_eq!((server.read(&second.state)?, second.kv.tokens()), (expected, before));

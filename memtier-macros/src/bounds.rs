@@ -49,6 +49,17 @@ pub(crate) fn is_packed(ty: &Type) -> bool {
     last_name(ty).is_some_and(|name| name == "Packed")
 }
 
+/// Where a type stands. The same as `ty.span()`, which for a single name would make a token stream to ask it.
+pub(crate) fn place(ty: &Type) -> Span {
+    match ty {
+        Type::Path(path) if path.qself.is_none() => match path.path.get_ident() {
+            Some(name) => name.span(),
+            None => ty.span(),
+        },
+        ty => ty.span(),
+    }
+}
+
 fn last_name(ty: &Type) -> Option<String> {
     match peel(ty) {
         Type::Path(path) if path.qself.is_none() => path.path.segments.last().map(|last| last.ident.to_string()),

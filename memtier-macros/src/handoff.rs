@@ -4,8 +4,8 @@
 use proc_macro2::{Span, TokenStream, TokenTree};
 use quote::{ToTokens, quote};
 use syn::{
-    Attribute, Expr, Field, Fields, Generics, Ident, ItemStruct, Meta, MetaList, Path, Token, Type, Visibility,
-    WherePredicate,
+    AttrStyle, Attribute, Expr, Field, Fields, Generics, Ident, ItemStruct, MacroDelimiter, Meta, MetaList, Path,
+    Token, Type, Visibility, WherePredicate,
     parse::{ParseStream, Parser},
     parse_quote,
     punctuated::Punctuated,
@@ -15,6 +15,7 @@ use syn::{
 use crate::{
     attr::{BundleArgs, FIELD, FieldAttrs, HELPERS, Tier, TierArgs},
     bounds,
+    expand::Private,
     fallback::{self, Macro},
     model::{SPACE, parameter, peel},
     report::{Errors, closest},
@@ -151,7 +152,7 @@ impl Home<'_> {
         wrap_attributes(field);
         let vis = std::mem::replace(&mut field.vis, Visibility::Inherited);
         let Home { tier, krate, space, .. } = self;
-        let (private, tier) = (quote!(#krate::__private), tier.ident());
+        let (private, tier) = (Private::of(krate), tier.ident());
         if field.attrs.iter().any(|attr| attr.path().is_ident("__mt_field")) {
             field.ty = parse_quote!(#private::core::marker::PhantomData<fn() -> #space>);
             return;
@@ -159,8 +160,9 @@ impl Home<'_> {
         let ty = field.ty.clone();
         let (note, mut owned, bound): (TokenStream, Type, _) = match Guess::of(field) {
             Guess::Element => {
-                let formatted = FieldAttrs::read(&field.attrs, &mut Errors::default()).format.is_some();
-                let owned = parse_quote!(#private::Owned<#ty, #private::#tier<#space>>);
+                let formatted =
+                    !bounds::is_element(&ty) && FieldAttrs::read(&field.attrs, &mut Errors::default()).format.is_some();
+                let owned = Type::Verbatim(quote!(#private::Owned<#ty, #private::#tier<#space>>));
                 (quote!(element, #vis, #ty), owned, bounds::element(krate, &ty, formatted))
             }
             Guess::Nested => {
@@ -170,21 +172,21 @@ impl Home<'_> {
             Guess::Array(array) => {
                 let (item, len) = *array;
                 let (nested, bound) = self.nested(&item, &field.attrs, generics);
-                (quote!(array, #vis, #item, #len), parse_quote!(#private::Nested<#nested>), bound)
+                (quote!(array, #vis, #item, #len), Type::Verbatim(quote!(#private::Nested<#nested>)), bound)
             }
             Guess::Broken => {
                 (quote!(broken, #vis, #ty), parse_quote!(#private::core::marker::PhantomData<fn() -> #space>), None)
             }
         };
         if says(&field.attrs, "when") {
-            owned = parse_quote!(#private::core::option::Option<#owned>);
+            owned = Type::Verbatim(quote!(#private::core::option::Option<#owned>));
         }
         // Whether a field under `cfg` is there, only the second stage knows.
         if !field.attrs.iter().any(|attr| attr.path().is_ident("cfg")) {
             bounds::add(generics, bound);
         }
         field.ty = owned;
-        field.attrs.push(parse_quote!(#[__mt_field(#note)]));
+        field.attrs.push(helper("__mt_field", note));
     }
 
     fn nested(&self, ty: &Type, attrs: &[Attribute], generics: &Generics) -> (Type, Option<WherePredicate>) {
@@ -193,7 +195,7 @@ impl Home<'_> {
             return (ty.clone(), None);
         }
         let nests = bounds::nests(krate, *tier, args.dims.as_ref(), says(attrs, "dims"), ty.span());
-        (parse_quote!(<#ty as #nests>::At<#space>), bounds::is(ty, nests))
+        (Type::Verbatim(quote!(<#ty as #nests>::At<#space>)), bounds::is(ty, nests))
     }
 }
 
@@ -255,6 +257,18 @@ fn conditional(list: &MetaList) -> Option<(TokenStream, Punctuated<Meta, Token![
     parser.parse2(list.tokens.clone()).ok()
 }
 
+/// `name(tokens)`, not parsed: it is what it says.
+fn list(name: &str, tokens: TokenStream) -> Meta {
+    let path = Ident::new(name, Span::call_site()).into();
+    Meta::List(MetaList { path, delimiter: MacroDelimiter::Paren(Default::default()), tokens })
+}
+
+/// `#[name(tokens)]`
+fn helper(name: &str, tokens: TokenStream) -> Attribute {
+    let meta = list(name, tokens);
+    Attribute { pound_token: Default::default(), style: AttrStyle::Outer, bracket_token: Default::default(), meta }
+}
+
 /// Wraps our attributes, and what looks like a misspelling of one, in one helper: their names are not reserved, and the
 /// second stage can say what is wrong with them.
 fn wrap_attributes(field: &mut Field) {
@@ -266,7 +280,7 @@ fn wrap_attributes(field: &mut Field) {
             return Some(parse_quote!(cfg_attr(#condition, #(#inner),*)));
         }
         let foreign = FOREIGN.contains(&name.as_str()) || HELPERS.contains(&name.as_str());
-        (!foreign && closest(&name, &FIELD).is_some()).then(|| parse_quote!(__mt_attr(#meta)))
+        (!foreign && closest(&name, &FIELD).is_some()).then(|| list("__mt_attr", meta.to_token_stream()))
     }
     for attr in &mut field.attrs {
         if let Some(meta) = wrapped(&attr.meta) {

@@ -39,6 +39,9 @@ impl Errors {
 
 /// The entry of `known` that `word` is a misspelling of.
 pub(crate) fn closest<'k>(word: &str, known: &[&'k str]) -> Option<&'k str> {
+    if let Some(same) = known.iter().copied().find(|name| *name == word) {
+        return Some(same);
+    }
     let folded = word.to_lowercase();
     let of = |name: &&'k str| distance(&folded, &name.to_lowercase());
     let best = known.iter().copied().min_by_key(of)?;

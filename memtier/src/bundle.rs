@@ -1,6 +1,7 @@
 //! Bundles: everything an engine owns for one model.
 
 use crate::{
+    engine::Lend,
     layout::SizeError,
     line::CarveError,
     line::{Carver, Check},
@@ -41,6 +42,10 @@ pub unsafe trait Bundle: Sized + Send + Sync + 'static {
     type LoadView<'a, P: Place<Space = Self::Space>>: Send
     where
         Self: 'a;
+    /// The same struct with each part lent: what an [`Overlap`](crate::Overlap) gets.
+    type Parts<'a>: Send
+    where
+        Self: 'a;
     /// The same struct with what a model swap leaves of each part.
     type Kept: Send;
     /// The name in reports.
@@ -67,6 +72,8 @@ pub unsafe trait Bundle: Sized + Send + Sync + 'static {
     fn view<P: Place<Space = Self::Space>>(&mut self, cx: &Cx<P>) -> Self::View<'_, P>;
     #[doc(hidden)]
     fn load_view<P: Place<Space = Self::Space>>(&mut self, cx: &Cx<P>) -> Self::LoadView<'_, P>;
+    #[doc(hidden)]
+    fn parts(&mut self, lend: &Lend) -> Self::Parts<'_>;
     #[doc(hidden)]
     fn kept(self) -> Self::Kept;
     #[doc(hidden)]

@@ -56,10 +56,10 @@ pub use element::{
     Q5_1, Q5_K, Q6_K, Q8_0, SameElement, bf16, f16,
 };
 pub use engine::{
-    Busy, CarveFailed, CarvesStorage, DrainError, Drained, EndsModel, Engine, KeepCause, KeepError, Load, Loading,
-    MakesDeclarations, MemoryReport, OpensMemory, OwnsBuffers, Phase, Pinned, PinnedSpec, PlanError, PlanRequest,
-    Planning, PoolReport, Refused, Serves, Serving, StagesUploads, Staging, StagingBuf, StagingError, StartsServing,
-    Step, StepError, TierReport, Uncarved,
+    Busy, CarveFailed, CarvesStorage, DrainError, Drained, EndsModel, Engine, KeepCause, KeepError, Lent, Load,
+    Loading, MakesDeclarations, MemoryReport, OpensMemory, Overlap, OwnsBuffers, Phase, Pinned, PinnedSpec, PlanError,
+    PlanRequest, Planning, PoolReport, Refused, Serves, Serving, Shared, Side, StagesUploads, Staging, StagingBuf,
+    StagingError, StartsServing, Step, StepError, TierReport, Uncarved,
 };
 pub use layout::{FieldInfo, SizeError};
 pub use line::{CarveError, Line};
@@ -71,13 +71,13 @@ pub use pool::{
     AcquireBlocksError, AdvanceError, BlockContent, BlockError, BlockId, BlockPool, BlockRef, CacheEvent, CachedBlock,
     Content, Contents, Digest, Export, Extra, GlobalKv, GrowError, InFlight, OwnError, PageTable, PageTableView, Pin,
     PinError, PinOwner, PlannedCommit, PoolHandle, PoolKind, PoolSpec, PoolView, Prefix, PrefixCache, PrefixCacheError,
-    PrefixCacheSpec, PrefixCacheStats, PrefixLease, RecurrentState, Root, RootKey, RowError, Shareable, Slab, SlabMut,
-    SlabSlice, SlabSliceMut, Snapshots, SwaKv, TableShape, TableSlice, TableSpec, Ticket, TierError, TierSpec,
-    TierStats, TieredCache, Written, table,
+    PrefixCacheSpec, PrefixCacheStats, PrefixLease, RecurrentState, RewindError, Root, RootKey, RowError, Shareable,
+    Slab, SlabMut, SlabSlice, SlabSliceMut, Snapshots, SwaKv, TableShape, TableSlice, TableSpec, Ticket, TierError,
+    TierSpec, TierStats, TieredCache, Written, table,
 };
 pub use record::{
-    Fence, Graph, HostArg, HostArgs, LaunchError, NativeQueue, PackedTensor, RecordError, Recorder, ReplayError,
-    ScratchFrame, ScratchFull, ScratchStack, Settled, Stream, StreamSpec, input, output, packed,
+    Fence, Graph, HostArg, HostArgs, LaunchError, NativeQueue, PackedTensor, ReadBack, ReadBackError, RecordError,
+    Recorder, ReplayError, ScratchFrame, ScratchFull, ScratchStack, Settled, Stream, StreamSpec, input, output, packed,
 };
 pub use space::{Cuda, Host, Is, Space};
 pub use span::{DeviceSpan, Input, StableSpan, StableSpanMut};
@@ -99,6 +99,7 @@ pub mod __private {
         bundle::{Bundle, Lines, LoadViewOf, PartOf, ViewOf},
         checked::{Math, constant, has_size, has_whole_rows},
         element::{Element, Formatted, Plain},
+        engine::{Lend, Lent},
         layout::{Base, FieldInfo, SizeError, Slot, Walk},
         line::{CarveError, Carver, Check, Declarer, Line},
         owned::{Keep, Owned},

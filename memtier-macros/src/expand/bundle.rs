@@ -12,11 +12,13 @@ use crate::{
 
 pub(crate) fn expand(model: &Bundle, broken: bool) -> TokenStream {
     let structs = [owned_struct(model, Made::Spec), owned_struct(model, Made::Lines), owned_struct(model, Made::Kept)];
+    let parts = parts_struct(model);
     let views = [view_struct(model, Made::View), view_struct(model, Made::LoadView)];
     let imp = implementation(model, broken);
     quote! {
         #(#structs)*
         #(#views)*
+        #parts
         const _: () = {
             #imp
         };
@@ -37,6 +39,7 @@ enum Made {
     Lines,
     View,
     LoadView,
+    Parts,
     Kept,
 }
 
@@ -47,6 +50,7 @@ impl Made {
             Made::Lines => "Lines",
             Made::View => "View",
             Made::LoadView => "LoadView",
+            Made::Parts => "Parts",
             Made::Kept => "Kept",
         }
     }
@@ -57,6 +61,9 @@ impl Made {
             Made::Lines => format!("[`{bundle}`] with a plan line in place of each part: carved once."),
             Made::View => format!("What a step or a capture gets of [`{bundle}`]: one view of each part."),
             Made::LoadView => format!("What a loader gets of [`{bundle}`]: one write view of each part."),
+            Made::Parts => {
+                format!("What an overlap of two streams gets of [`{bundle}`]: each part, to be handed to one side.")
+            }
             Made::Kept => format!("What a model swap leaves of [`{bundle}`]."),
         }
     }
@@ -66,6 +73,7 @@ impl Made {
             Made::Spec => format!("The size of `{part}`."),
             Made::Lines => format!("The plan line of `{part}`."),
             Made::View | Made::LoadView => format!("The view of `{part}`."),
+            Made::Parts => format!("`{part}`, lent."),
             Made::Kept => format!("What is left of `{part}`."),
         }
     }
@@ -98,6 +106,27 @@ fn owned_struct(model: &Bundle, made: Made) -> TokenStream {
         #must_use
         #[allow(dead_code, private_bounds, trivial_bounds)]
         #vis struct #name<#params> #clause {
+            #(#fields,)*
+        }
+    }
+}
+
+/// `..Parts`: generic as the bundle is.
+fn parts_struct(model: &Bundle) -> TokenStream {
+    let Head { attrs, vis, ident, generics, .. } = &model.head;
+    let (private, borrow) = (model.head.private(), borrow());
+    let (params, clause) = (&generics.params, &generics.where_clause);
+    let name = named(ident, Made::Parts.suffix());
+    let doc = Made::Parts.doc(ident);
+    let fields = model.parts.iter().map(|Part { docs: own, vis, ident, ty, .. }| {
+        let docs = docs(own, "", &Made::Parts.of_part(&ident.unraw().to_string()));
+        quote!(#docs #vis #ident: #private::Lent<#borrow, #ty>)
+    });
+    quote! {
+        #(#attrs)*
+        #[doc = #doc]
+        #[allow(dead_code, private_bounds, trivial_bounds)]
+        #vis struct #name<#borrow, #params> #clause {
             #(#fields,)*
         }
     }
@@ -165,18 +194,21 @@ fn implementation(model: &Bundle, broken: bool) -> TokenStream {
     let (private, space, place, borrow) = (model.head.private(), space(model), place(), borrow());
     let (params, own, clause) = (without_defaults(generics), arguments(generics), &generics.where_clause);
     let Moved { own: view_own, .. } = viewed(model);
-    let [spec, lines, view, load_view, kept] =
-        [Made::Spec, Made::Lines, Made::View, Made::LoadView, Made::Kept].map(|made| named(ident, made.suffix()));
+    let [spec, lines, view, load_view, lent, kept] =
+        [Made::Spec, Made::Lines, Made::View, Made::LoadView, Made::Parts, Made::Kept]
+            .map(|made| named(ident, made.suffix()));
     let name = ident.unraw().to_string();
     let at = quote!(#place: #private::Place<Space = #space>);
-    let Bodies { price, declare, carve, views, load_views, left, keep, gates, check } = Bodies::of(model, broken);
-    let [add, sizes, declarer, carved, carver, cx, collect, visit, checker] = [
+    let Bodies { price, declare, carve, views, load_views, parts, left, keep, gates, check } =
+        Bodies::of(model, broken);
+    let [add, sizes, declarer, carved, carver, cx, lend, collect, visit, checker] = [
         "__mt_add",
         "__mt_spec",
         "__mt_declarer",
         "__mt_lines",
         "__mt_carver",
         "__mt_cx",
+        "__mt_lend",
         "__mt_keep",
         "__mt_visit",
         "__mt_check",
@@ -192,6 +224,7 @@ fn implementation(model: &Bundle, broken: bool) -> TokenStream {
             type Lines = #lines<#(#own,)*>;
             type View<#borrow, #at> = #view<#borrow, #(#view_own,)* #place>;
             type LoadView<#borrow, #at> = #load_view<#borrow, #(#view_own,)* #place>;
+            type Parts<#borrow> = #lent<#borrow, #(#own,)*>;
             type Kept = #kept<#(#own,)*>;
             const NAME: &'static #private::core::primitive::str = #name;
 
@@ -216,6 +249,10 @@ fn implementation(model: &Bundle, broken: bool) -> TokenStream {
 
             fn load_view<#at>(&mut self, #cx: &#private::Cx<#place>) -> Self::LoadView<'_, #place> {
                 #load_views
+            }
+
+            fn parts(&mut self, #lend: &#private::Lend) -> Self::Parts<'_> {
+                #parts
             }
 
             fn kept(self) -> Self::Kept {
@@ -254,6 +291,7 @@ struct Bodies {
     carve: TokenStream,
     views: TokenStream,
     load_views: TokenStream,
+    parts: TokenStream,
     left: TokenStream,
     keep: TokenStream,
     gates: TokenStream,
@@ -265,19 +303,21 @@ impl Bodies {
         let private = model.head.private();
         if broken {
             let never = quote!(#private::core::unreachable!());
-            let [price, declare, carve, views, load_views, left, keep, gates, check] = [(); 9].map(|()| never.clone());
-            return Bodies { price, declare, carve, views, load_views, left, keep, gates, check };
+            let [price, declare, carve, views, load_views, parts, left, keep, gates, check] =
+                [(); 10].map(|()| never.clone());
+            return Bodies { price, declare, carve, views, load_views, parts, left, keep, gates, check };
         }
         let own = &model.head.ident;
-        let [lines, view, load_view, kept] =
-            [Made::Lines, Made::View, Made::LoadView, Made::Kept].map(|made| named(own, made.suffix()));
-        let [add, sizes, declarer, carved, carver, cx, collect, visit, checker] = [
+        let [lines, view, load_view, lent, kept] =
+            [Made::Lines, Made::View, Made::LoadView, Made::Parts, Made::Kept].map(|made| named(own, made.suffix()));
+        let [add, sizes, declarer, carved, carver, cx, lend, collect, visit, checker] = [
             "__mt_add",
             "__mt_spec",
             "__mt_declarer",
             "__mt_lines",
             "__mt_carver",
             "__mt_cx",
+            "__mt_lend",
             "__mt_keep",
             "__mt_visit",
             "__mt_check",
@@ -314,6 +354,7 @@ impl Bodies {
             carve: literal(own, &|ident| quote!(#carver.part(#carved.#ident))),
             views: view_of(&view, "view"),
             load_views: view_of(&load_view, "load_view"),
+            parts: literal(&lent, &|ident| quote!(#private::Lent::new(&mut self.#ident, #lend))),
             left: literal(&kept, &|ident| quote!(#part::kept(self.#ident))),
             keep: each(&|Part { ident, .. }| quote!(#part::keep(&self.#ident, #collect);)),
             gates: each(&|Part { ident, .. }| quote!(#part::gates(&self.#ident, #visit);)),

@@ -6,7 +6,10 @@ use proc_macro2::{Ident, Span, TokenStream};
 use quote::{ToTokens, format_ident, quote, quote_spanned};
 use syn::{Expr, Type, spanned::Spanned};
 
-use super::dims::{Rewritten, Scope, grouped, local};
+use super::{
+    Private,
+    dims::{Rewritten, Scope, grouped, local},
+};
 use crate::{
     bounds,
     model::{Field, Kind, Storage, const_params},
@@ -43,7 +46,7 @@ pub(crate) fn lay_out(model: &Storage) -> LaidOut {
 struct Laying<'l> {
     model: &'l Storage,
     field: &'l Field,
-    private: &'l TokenStream,
+    private: &'l Private,
     consts: &'l [Ident],
     constants: &'l RefCell<TokenStream>,
 }
@@ -151,9 +154,9 @@ impl Laying<'_> {
         let (let_format, slot) = match format {
             Some(format) => (
                 quote!(let #formed = #format;),
-                quote_spanned!(ty.span()=> #walk.packed::<#ty>(#name, #formed, &#dims, #aligned)?),
+                quote_spanned!(bounds::place(ty)=> #walk.packed::<#ty>(#name, #formed, &#dims, #aligned)?),
             ),
-            None => (quote!(), quote_spanned!(ty.span()=> #walk.field::<#ty>(#name, &#dims, #aligned)?)),
+            None => (quote!(), quote_spanned!(bounds::place(ty)=> #walk.field::<#ty>(#name, &#dims, #aligned)?)),
         };
         quote! {{
             #open
@@ -194,16 +197,16 @@ impl Laying<'_> {
         let (name, nested) = (self.field.name(), self.model.nested(self.field, ty));
         let [walk, dims] = locals(["__mt_walk", "__mt_dims"]);
         let Some(expr) = &self.field.attrs.dims else {
-            return quote_spanned!(ty.span()=> #walk.nested::<#nested>(#name, #dims)?);
+            return quote_spanned!(bounds::place(ty)=> #walk.nested::<#nested>(#name, #dims)?);
         };
         let (item, span) = (local("__mt_item", expr.span()), expr.span());
         let expr = self.rewrite(expr, false);
         if !expr.checked {
             let dims = quote_spanned!(span=> &#expr);
-            return quote_spanned!(ty.span()=> #walk.nested::<#nested>(#name, #dims)?);
+            return quote_spanned!(bounds::place(ty)=> #walk.nested::<#nested>(#name, #dims)?);
         }
         let (open, close) = self.math(&[&expr]);
-        let slot = quote_spanned!(ty.span()=> #walk.nested::<#nested>(#name, #item)?);
+        let slot = quote_spanned!(bounds::place(ty)=> #walk.nested::<#nested>(#name, #item)?);
         quote! {{
             #open
             let #item = &#expr;
@@ -221,8 +224,7 @@ impl Laying<'_> {
         let (open, close) = self.math(&[&len].into_iter().chain(&dims).collect::<Vec<_>>());
         let dims = dims.map_or(quote!(#own), ToTokens::into_token_stream);
         let private = self.private;
-        let walked =
-            quote_spanned!(ty.span()=> #walk.array::<#nested, _>(#name, #count, |#index| { let _ = #index; #dims }));
+        let walked = quote_spanned!(bounds::place(ty)=> #walk.array::<#nested, _>(#name, #count, |#index| { let _ = #index; #dims }));
         quote! {{
             #open
             let #count: #private::core::primitive::usize = #len;

@@ -5,7 +5,7 @@ use quote::{ToTokens, quote};
 use syn::{Type, ext::IdentExt, parse_quote};
 
 use super::{
-    Moved, arguments, borrow,
+    Moved, Private, arguments, borrow,
     dims::local,
     lay_out::{LaidOut, lay_out},
     place,
@@ -169,7 +169,7 @@ struct Bodies {
 
 impl Bodies {
     /// For a declaration that was reported: it type-checks, so that the report stays alone.
-    fn impossible(private: &TokenStream) -> Self {
+    fn impossible(private: &Private) -> Self {
         let never = quote!(#private::core::unreachable!());
         let [lay_out, build, has_shape_of, keep, view, view_mut] = [(); 6].map(|()| never.clone());
         Bodies { lay_out, build, has_shape_of, keep, view, view_mut }
@@ -205,7 +205,7 @@ fn build(model: &Storage, field: &Field) -> TokenStream {
     }
 }
 
-fn same(private: &TokenStream, field: &Field) -> TokenStream {
+fn same(private: &Private, field: &Field) -> TokenStream {
     let Field { ident, kind, attrs, .. } = field;
     let [layout, own, slot] = ["__mt_layout", "__mt_own", "__mt_slot"].map(|name| local(name, Span::call_site()));
     let one = |own: TokenStream, slot: TokenStream| match kind {
@@ -227,7 +227,7 @@ fn same(private: &TokenStream, field: &Field) -> TokenStream {
     }
 }
 
-fn keep(private: &TokenStream, field: &Field) -> TokenStream {
+fn keep(private: &Private, field: &Field) -> TokenStream {
     let Field { ident, kind, attrs, .. } = field;
     let [keep, own] = ["__mt_keep", "__mt_own"].map(|name| local(name, Span::call_site()));
     let one = |own: TokenStream| match kind {
@@ -246,7 +246,7 @@ fn keep(private: &TokenStream, field: &Field) -> TokenStream {
     }
 }
 
-fn see(private: &TokenStream, field: &Field, span: &str, view: &str, lend: &str) -> TokenStream {
+fn see(private: &Private, field: &Field, span: &str, view: &str, lend: &str) -> TokenStream {
     let Field { ident, kind, attrs, .. } = field;
     let [cx, own] = ["__mt_cx", "__mt_own"].map(|name| local(name, Span::call_site()));
     let [span, view, lend] = [span, view, lend].map(|name| Ident::new(name, Span::call_site()));
@@ -299,7 +299,6 @@ fn inherent(model: &Storage) -> TokenStream {
     let own = local("__mt_dims", Span::call_site());
     quote! {
         #(#of_struct)*
-        #[automatically_derived]
         #[allow(trivial_bounds)]
         impl<#(#params,)*> #ident<#(#arguments,)*> #clause {
             /// What it costs with these dimensions, in bytes of its arena: the same in every memory space, and what the carve

@@ -4,7 +4,7 @@ use proc_macro2::{Ident, TokenStream};
 use quote::{ToTokens, format_ident, quote};
 use syn::{Type, ext::IdentExt, parse_quote, spanned::Spanned};
 
-use super::{Moved, Substitute, borrow, docs, place};
+use super::{Moved, Private, Substitute, borrow, docs, place};
 use crate::{
     bounds,
     model::{Field, Head, Kind, Space, Storage},
@@ -25,8 +25,9 @@ pub(crate) fn generics(model: &Storage) -> Moved {
 }
 
 pub(crate) fn expand(model: &Storage) -> TokenStream {
-    let read = view(model, "Ref", "StableSpan", "NestedRef", "Read");
-    let write = view(model, "Mut", "StableSpanMut", "NestedMut", "Write");
+    let described: Vec<_> = model.fields.iter().map(describe).collect();
+    let read = view(model, &described, ["Ref", "StableSpan", "NestedRef", "Read"]);
+    let write = view(model, &described, ["Mut", "StableSpanMut", "NestedMut", "Write"]);
     let name = named(&model.head.ident, "Ref");
     let (private, bound) = (model.head.private(), bound(model));
     let (place, borrow) = (place(), borrow());
@@ -59,20 +60,23 @@ pub(crate) fn bound(model: &Storage) -> TokenStream {
     }
 }
 
-fn view(model: &Storage, suffix: &str, span: &str, nested: &str, kind: &str) -> TokenStream {
+fn view(model: &Storage, described: &[String], [suffix, span, nested, kind]: [&str; 4]) -> TokenStream {
     let Head { attrs, vis, ident, .. } = &model.head;
     let name = named(ident, suffix);
     let (place, borrow, bound) = (place(), borrow(), bound(model));
     let Moved { params, clause, .. } = generics(model);
+    let private = model.head.private();
     let types = Types {
         model,
+        there: parse_quote!(<#place as #private::Place>::Space),
+        private,
         span: format_ident!("{span}"),
         nested: format_ident!("{nested}"),
         view: format_ident!("{suffix}"),
     };
-    let fields = model.fields.iter().map(|field| {
+    let fields = model.fields.iter().zip(described).map(|(field, described)| {
         let Field { docs: own, vis, ident, .. } = field;
-        let docs = docs(own, &describe(field), &format!("The field `{}`.", field.name()));
+        let docs = docs(own, described, &format!("The field `{}`.", field.name()));
         let ty = types.of(field);
         quote!(#docs #vis #ident: #ty)
     });
@@ -90,6 +94,9 @@ fn view(model: &Storage, suffix: &str, span: &str, nested: &str, kind: &str) -> 
 /// The types in one of the view structs.
 struct Types<'t> {
     model: &'t Storage,
+    private: Private,
+    /// The space of a view.
+    there: Type,
     span: Ident,
     nested: Ident,
     view: Ident,
@@ -97,20 +104,19 @@ struct Types<'t> {
 
 impl Types<'_> {
     fn of(&self, field: &Field) -> TokenStream {
-        let (private, place, borrow) = (self.model.head.private(), place(), borrow());
-        let Types { span, nested, view, .. } = self;
-        let there: Type = parse_quote!(<#place as #private::Place>::Space);
+        let (place, borrow) = (place(), borrow());
+        let Types { private, there, span, nested, view, .. } = self;
         let ty = match &field.kind {
             Kind::Element(ty) => {
-                let ty = Substitute { from: self.model.space.parameter(), to: &there }.in_type(ty);
+                let ty = Substitute { from: self.model.space.parameter(), to: there }.in_type(ty);
                 quote!(#private::#span<#borrow, #ty, #place>)
             }
             Kind::Nested(ty) => {
-                let ty = in_space(self.model, field, ty, &there);
+                let ty = in_space(self.model, field, ty, there);
                 quote!(<#ty as #private::Storage>::#view<#borrow, #place>)
             }
             Kind::Array(ty, _) => {
-                let ty = in_space(self.model, field, ty, &there);
+                let ty = in_space(self.model, field, ty, there);
                 quote!(#private::#nested<#borrow, #ty, #place>)
             }
             Kind::Broken(_) | Kind::Half => quote!(#private::core::marker::PhantomData<(&#borrow (), #place)>),

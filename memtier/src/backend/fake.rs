@@ -195,6 +195,12 @@ unsafe impl Queue for FakeQueue {
         unsafe { self.queue.read(from, to) }
     }
 
+    unsafe fn read_later(&self, from: u64, to: u64, bytes: usize) -> Result<(), QueueError> {
+        self.call("copying from the device")?;
+        // SAFETY: by the caller.
+        unsafe { self.queue.read_later(from, to, bytes) }
+    }
+
     unsafe fn copy(&self, from: u64, to: u64, bytes: usize) -> Result<(), QueueError> {
         self.call("copying on the device")?;
         // SAFETY: by the caller.

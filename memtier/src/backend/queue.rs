@@ -2,8 +2,11 @@
 
 use std::{
     any::Any,
-    ptr,
-    sync::atomic::{AtomicU64, Ordering},
+    ptr, slice,
+    sync::{
+        Mutex, PoisonError,
+        atomic::{AtomicU64, Ordering},
+    },
 };
 
 use crate::record::LaunchError;
@@ -42,6 +45,23 @@ pub unsafe trait Queue: Send + Sync + 'static {
     /// # Safety
     /// `from` is a committed range of this queue's device, as long as `to`.
     unsafe fn read(&self, from: u64, to: &mut [u8]) -> Result<(), QueueError>;
+
+    /// Copies device memory to host address `to`, in queue order. It is there when a mark behind this is done. A queue that
+    /// cannot do that later does it now, and waits.
+    ///
+    /// # Errors
+    /// [`QueueError`].
+    ///
+    /// # Safety
+    /// `from` is a committed range of this queue's device, and `to` one of host memory, both `bytes` long; nothing else uses
+    /// `to` until a mark behind this is done.
+    unsafe fn read_later(&self, from: u64, to: u64, bytes: usize) -> Result<(), QueueError> {
+        let to = ptr::with_exposed_provenance_mut(to as usize);
+        // SAFETY: by the caller, for longer than this takes.
+        let to = unsafe { slice::from_raw_parts_mut(to, bytes) };
+        // SAFETY: by the caller.
+        unsafe { self.read(from, to) }
+    }
 
     /// Copies inside the device, in queue order.
     ///
@@ -105,20 +125,35 @@ pub unsafe trait Baked: Send + Sync + 'static {
 pub(super) struct HostQueue {
     /// What is done. `None`: everything, always.
     settled: Option<AtomicU64>,
+    /// What was read and is not there yet: the address, and what will be there.
+    late: Mutex<Vec<(u64, Vec<u8>)>>,
 }
 
 impl HostQueue {
     pub(super) fn synchronous() -> Self {
-        HostQueue { settled: None }
+        HostQueue { settled: None, late: Mutex::default() }
     }
 
     /// For tests: work counts as done only when it was waited for.
     pub(super) fn finishing_when_waited_for() -> Self {
-        HostQueue { settled: Some(AtomicU64::new(0)) }
+        HostQueue { settled: Some(AtomicU64::new(0)), late: Mutex::default() }
     }
 }
 
-// SAFETY: every operation is finished when it returns, so `settled` can never run ahead.
+impl HostQueue {
+    /// Finishes what was to be read later.
+    fn deliver(&self) {
+        for (to, read) in self.late.lock().unwrap_or_else(PoisonError::into_inner).drain(..) {
+            // SAFETY: whoever queued it promised that the memory is there and unused until a mark behind it is done, and none
+            // is before this.
+            unsafe {
+                ptr::copy_nonoverlapping(read.as_ptr(), ptr::with_exposed_provenance_mut(to as usize), read.len())
+            };
+        }
+    }
+}
+
+// SAFETY: every operation is finished when it returns, or by `wait`, so `settled` can never run ahead.
 unsafe impl Queue for HostQueue {
     unsafe fn write(&self, to: u64, from: &[u8]) -> Result<(), QueueError> {
         // SAFETY: by the caller `to` is committed, as long as `from`, and not used by anything else.
@@ -129,6 +164,17 @@ unsafe impl Queue for HostQueue {
     unsafe fn read(&self, from: u64, to: &mut [u8]) -> Result<(), QueueError> {
         // SAFETY: by the caller `from` is committed and as long as `to`.
         unsafe { ptr::copy_nonoverlapping(ptr::with_exposed_provenance(from as usize), to.as_mut_ptr(), to.len()) };
+        Ok(())
+    }
+
+    unsafe fn read_later(&self, from: u64, to: u64, bytes: usize) -> Result<(), QueueError> {
+        let mut read = vec![0; bytes];
+        // SAFETY: by the caller `from` is committed and `bytes` long.
+        unsafe { self.read(from, &mut read)? };
+        self.late.lock().unwrap_or_else(PoisonError::into_inner).push((to, read));
+        if self.settled.is_none() {
+            self.deliver();
+        }
         Ok(())
     }
 
@@ -146,6 +192,7 @@ unsafe impl Queue for HostQueue {
 
     fn wait(&self, step: u64) -> Result<(), QueueError> {
         if let Some(settled) = &self.settled {
+            self.deliver();
             settled.fetch_max(step, Ordering::AcqRel);
         }
         Ok(())

@@ -11,12 +11,14 @@
 //! then "this cannot be done here, because", not "no such method".
 
 mod loading;
+mod overlap;
 mod planning;
 mod report;
 mod serving;
 mod step;
 
 pub use loading::{KeepCause, KeepError, PlanError, PlanRequest, Refused};
+pub use overlap::{Lend, Lent, Overlap, Shared, Side};
 pub use planning::{CarveFailed, Load, Pinned, PinnedSpec, Staging, StagingBuf, StagingError};
 pub use report::{MemoryReport, PoolReport, TierReport};
 pub use serving::{Busy, DrainError};
@@ -65,27 +67,17 @@ impl Core {
     }
 }
 
-/// Every stream that was handed views; the latest is at the end.
+/// Every stream that was handed views.
 #[derive(Default)]
 struct Lanes(Vec<Arc<Lane>>);
 
 impl Lanes {
-    /// Orders a step or a load behind the previous one, also when that was on another stream: the borrows of a step end when
+    /// Orders a step or a load behind the previous ones, also when they were on other streams: the borrows of a step end when
     /// it is launched, not when the device is done.
     fn enter<B: Bundle>(&mut self, lane: &Arc<Lane>, step: u64, bundle: &B) -> Result<(), QueueError> {
-        match self.0.last() {
-            Some(previous) if Arc::ptr_eq(previous, lane) => {}
-            previous => {
-                previous.map_or(Ok(()), |previous| previous.drain())?;
-                self.0.retain(|known| !Arc::ptr_eq(known, lane));
-                self.0.push(lane.clone());
-                bundle.gates(&mut |pool| {
-                    if let Some(core) = pool.core() {
-                        core.seen_by(lane);
-                    }
-                });
-            }
-        }
+        let others = self.0.iter().filter(|known| !Arc::ptr_eq(known, lane) && !known.is_quiet());
+        others.into_iter().try_for_each(|other| other.drain())?;
+        self.introduce(lane, bundle);
         lane.begin(step)?;
         let mut prepared = Ok(());
         bundle.gates(&mut |part| {
@@ -94,6 +86,19 @@ impl Lanes {
             }
         });
         prepared
+    }
+
+    /// Tells the pools of a stream that will be handed their addresses.
+    fn introduce<B: Bundle>(&mut self, lane: &Arc<Lane>, bundle: &B) {
+        if self.0.iter().any(|known| Arc::ptr_eq(known, lane)) {
+            return;
+        }
+        self.0.push(lane.clone());
+        bundle.gates(&mut |pool| {
+            if let Some(core) = pool.core() {
+                core.seen_by(lane);
+            }
+        });
     }
 
     fn drain(&self) -> Result<(), QueueError> {

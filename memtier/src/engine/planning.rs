@@ -193,6 +193,12 @@ unsafe impl<T: Plain> Declare for Pinned<T> {
     }
 }
 
+impl<T: Plain> Pinned<T> {
+    pub(crate) fn region(&self) -> &Arc<Region> {
+        &self.region
+    }
+}
+
 impl<T: Plain> Deref for Pinned<T> {
     type Target = [T::Repr];
 

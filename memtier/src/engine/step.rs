@@ -28,13 +28,22 @@ pub struct Step<'s, B: Bundle, P: Place<Space = B::Space>> {
 }
 
 /// Marks the end of a step on its stream, when it is finished, dropped or unwound.
-struct End<'s> {
+pub(super) struct End<'s> {
     /// `None` in a capture.
-    lane: Option<&'s Arc<Lane>>,
-    clock: u64,
-    graphs: Option<&'s mut GraphStore>,
-    stack: Option<&'s ScratchStack>,
-    plan: u64,
+    pub(super) lane: Option<&'s Arc<Lane>>,
+    pub(super) clock: u64,
+    pub(super) graphs: Option<&'s mut GraphStore>,
+    pub(super) stack: Option<&'s ScratchStack>,
+    pub(super) plan: u64,
+}
+
+impl End<'_> {
+    /// Marks the end, on the stream that the step was opened on: a recorder is a reference, and can be exchanged for another's.
+    pub(super) fn finish(self) -> Result<Fence, LaunchError> {
+        let lane = self.lane.ok_or(LaunchError::StepEnded)?.clone();
+        lane.end(self.clock)?;
+        Ok(Fence { lane, step: self.clock })
+    }
 }
 
 impl Drop for End<'_> {
@@ -179,9 +188,6 @@ impl<B: Bundle, P: Place<Space = B::Space>> Step<'_, B, P> {
     where
         P: OutsideCapture,
     {
-        let Step { on, end, .. } = self;
-        let (lane, step) = (on.lane().clone(), end.clock);
-        lane.end(step)?;
-        Ok(Fence { lane, step })
+        self.end.finish()
     }
 }

@@ -21,6 +21,8 @@
 //! * A planned commit grows once: `kv/planned-commit-used-twice`.
 //! * A request that was dropped or retired has no blocks: `kv/ticket-used-after-drop`, `kv/ticket-used-after-retire`.
 //! * A finished step launches nothing, its fence stands behind everything: `kv/step-used-after-finish`.
+//! * In an overlap of two streams a part goes to one side (or is `shared`, and read on both): `launch/overlap-part-on-both-sides`.
+//! * A pinned buffer that the device writes comes back with proof, `late.take(&settled)?`: `kv/read-back-seen-before-it-is-there`.
 //! * A proof is used up by publishing; ask `written` again: `kv/published-twice-on-one-proof`.
 //!
 //! # Still in use: E0505, *cannot move out of .. because it is borrowed*, and E0597, *does not live long enough*
@@ -76,7 +78,8 @@
 //! * Parts that may overlap: `span/ranges-that-overlap` (use `split_at`), `span/two-layers-by-index` (use `pair`),
 //!   `kv/two-blocks-of-one-ticket-written`, `kv/block-copied-onto-itself` (two requests are needed, or `copy_pair`).
 //! * A view that is held over a replay, which may write it: `launch/view-alive-across-a-replay`. Take it again afterwards.
-//! * Two steps over one bundle or one stream: `launch/two-steps-at-once`, `launch/stream-shared-by-two-engines`. Finish the first.
+//! * Two steps over one bundle or one stream: `launch/two-steps-at-once`, `launch/stream-shared-by-two-engines`,
+//!   `launch/step-while-an-overlap-is-open`. Finish the first, or take both streams at once: `engine.overlap(..)`.
 //! * The engine while it records: `graph/step-in-a-capture`, `graph/pinned-buffer-in-a-capture`. Do it before or after.
 //! * The engine while a span of its last step is used: `span/span-used-after-its-step`, `scratch/scratch-span-outlives-its-step`. Take
 //!   the span from the step that uses it.
@@ -132,7 +135,7 @@
 //! * `expected &mut StableSpanMut<..>`: an output must be a write view of a field that may be written. Weights are read-only from
 //!   `serve` on: `launch/kernel-writes-weights`, `launch/host-writes-weights`. Host arrays and device spans are no outputs:
 //!   `launch/host-array-as-an-output`, `launch/device-span-as-an-output`. Ids of a page table are written by `set` and `clear`:
-//!   `kv/ids-written-by-hand`, `kv/staged-ids`. *Types differ in mutability*: write `&mut`, `launch/kernel-writes-a-shared-view`,
+//!   `kv/ids-written-by-hand`, `kv/staged-ids`. What two streams share is read: `launch/overlap-writes-what-is-shared`. *Types differ in mutability*: write `&mut`, `launch/kernel-writes-a-shared-view`,
 //!   `kv/block-written-through-a-shared-ticket`.
 //! * `expected Ticket<GlobalKv<..>>, found Ticket<SwaKv<..>>` and the like: requests, tables, slabs and commits belong to one kind of
 //!   pool. `kv/pool-kinds-mixed`, `kv/pool-elements-mixed`, `kv/table-row-of-another-kind`, `kv/slab-of-another-kind-to-a-kernel`,
@@ -140,7 +143,7 @@
 //! * `expected PlannedCommit<..>, found Blocks`: a pool grows by what the plan paid for, `pool.planned_commit()`:
 //!   `kv/growth-without-a-planned-commit`.
 //! * `expected &Settled, found &Fence`: a fence proves nothing until it was waited for, `fence.wait()?`: `kv/written-without-waiting`,
-//!   `kv/retire-with-an-unwaited-fence`. `expected &Fence`: `advance` wants the fence of the step that wrote, `step.finish()?`:
+//!   `kv/retire-with-an-unwaited-fence`, `kv/read-back-taken-with-a-fence`. `expected &Fence`: `advance` wants the fence of the step that wrote, `step.finish()?`:
 //!   `kv/advance-with-a-proof`, `kv/advance-inside-the-step`.
 //! * `expected Tokens, found Blocks` and the like: quantities have units. `kv/blocks-for-tokens`, `kv/tokens-for-blocks`,
 //!   `kv/number-for-tokens`, `kv/bytes-plus-blocks`, `kv/layers-for-bytes`, `kv/tokens-compared-with-blocks`,
@@ -159,7 +162,7 @@
 //! `phase/kept-part-without-a-size` (what the next model wants), `phase/part-without-a-line` and `phase/part-without-a-size` (a part that
 //! nobody declared).
 //!
-//! # Not there: E0599, *no method named*, and private names (E0451, E0616, E0624, E0422, E0425)
+//! # Not there: E0599, *no method named*, and private names (E0423, E0451, E0616, E0624, E0422, E0425)
 //!
 //! Some things are not there on purpose.
 //!
@@ -169,7 +172,8 @@
 //! * Growing, recording, marking or taking scratch from where it cannot be ordered: `kv/pool-grown-by-its-handle`,
 //!   `graph/graph-recorded-by-a-request`, `attacks/r04-marks-made-by-hand`, `scratch/stack-taken-from-the-stream`.
 //! * Constructors. Lines, spans, proofs, fences, commits, referents and graphs are made by those who can vouch for them:
-//!   `phase/line-forged`, `span/stable-span-from-parts`, `span/raw-span-forged`, `span/context-forged`, `tier/owned-forged`,
+//!   `phase/line-forged`, `span/stable-span-from-parts`, `span/raw-span-forged`, `span/context-forged`, `span/lending-forged`,
+//!   `tier/owned-forged`,
 //!   `kv/settled-forged`, `kv/fence-forged`, `kv/written-of-another-ticket`, `kv/planned-commit-forged`, `kv/block-ref-forged`,
 //!   `graph/graph-forged`.
 //! * Fields of storages, which have an address only in a step: `span/field-of-the-bundle-as-a-span`, and the engine's own:

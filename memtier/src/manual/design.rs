@@ -78,5 +78,28 @@
 //! `unsafe` and written by the macros, which works under `#![forbid(unsafe_code)]`; phase traits take an argument that only
 //! this crate can make, since the orphan rule would let a downstream crate implement them for `Serving<ItsBundle>`.
 //!
-//! Not here yet: bundles over two memory spaces and steps over several streams at once. The first was left out rather than
-//! offered with spans that fit any stream.
+//! **Two streams at once take parts, not views.** Steps on different streams are ordered; prefill that overlaps decode is
+//! [`overlap`](crate::Engine::overlap). Nothing orders its two sides, so each part of the bundle is [`Lent`](crate::Lent) to one of
+//! them, by value, or [`shared`](crate::Lent::shared) and written by neither: aliasing between streams is a moved value, and a span on
+//! the wrong side is a [`LaunchError::WrongStream`](crate::LaunchError::WrongStream) as everywhere. Two shapes lost. Views that both
+//! sides could launch on, with the hazards tracked at each launch, would have to take a slab for all its blocks, and every KV write
+//! would order the two again. Views marked anew for another stream would let a launch of the first one be missed by the second. The
+//! price: a pool belongs to one side, so overlapping prefill and decode have a pool each and a finished prompt is copied over (a
+//! bundle has arrays of pools), and graphs, which reach every part, are replayed in steps only. One pool on both sides needs the
+//! books to say which stream reached a block, at every launch.
+//!
+//! **Results are read back by value.** [`read_back`](crate::Recorder::read_back) takes a pinned buffer and gives it back with proof
+//! that its step is done, so step `n` is looked at while `n + 1` replays and nobody sees half a copy. A borrowed buffer would have
+//! tied the step's lifetime to the next one's; a buffer that stays readable would have been written under a `&`. Dropped in flight, it
+//! is kept until the copy is done.
+//!
+//! **A step ends on the stream it was opened on, behind what runs.** A recorder is a reference and can be exchanged for that of
+//! another engine's step, whose numbers are others; and another thread may be inside an operation when a step is finished. The end
+//! refuses new operations first and lets those under way come before its mark.
+//!
+//! **A request cannot take back what it published while launches reach it.** [`rewind`](crate::Ticket::rewind) refuses tokens in a
+//! block that others refer to and a row names: the next launch would write them again. With the row cleared, setting it asks for a
+//! block of its own.
+//!
+//! Not here yet: bundles over two memory spaces. They were left out rather than offered with spans that fit any stream; an engine
+//! that offloads opens a second engine on the other device, as `examples/engine` does.

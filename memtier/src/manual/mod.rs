@@ -3,6 +3,7 @@
 pub mod cases;
 pub mod cold_tiers;
 pub mod compiler_errors;
+pub mod cost;
 pub mod design;
 pub mod engine_author;
 pub mod errors;

@@ -321,6 +321,11 @@ impl Core {
         self.blocks[id as usize].refs.load(Ordering::Acquire)
     }
 
+    /// Whether a page table row names it.
+    pub(crate) fn is_pinned(&self, id: u32) -> bool {
+        self.blocks[id as usize].pins.load(Ordering::Acquire) != 0
+    }
+
     /// Launches of step `step` can reach the block through a span.
     pub(crate) fn touch(&self, id: u32, step: u64, written: bool) {
         self.blocks[id as usize].touched.fetch_max(step, Ordering::AcqRel);

@@ -30,7 +30,7 @@ pub use prefix_cache::{
 pub use slab::{Slab, SlabMut, SlabSlice, SlabSliceMut};
 pub use spec::{BlockPool, GrowError, PlannedCommit, PoolHandle, PoolSpec};
 pub use table::{BlockId, PageTable, PageTableView, RowError, TableShape, TableSlice, TableSpec, table};
-pub use ticket::{AdvanceError, InFlight, Ticket};
+pub use ticket::{AdvanceError, InFlight, RewindError, Ticket};
 pub use view::{BlockError, OwnError, PoolView};
 
 use std::sync::Arc;

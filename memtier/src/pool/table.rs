@@ -262,7 +262,7 @@ impl<K: PoolKind, P: Place> PageTableView<'_, K, P> {
     /// The right to change the row, before anything is changed: launches are open, and no replay runs or can begin.
     fn claim<'r>(&self, on: &'r Recorder<P>) -> Result<Running<'r>, RowError> {
         on.check(&[self.mark.stream]).map_err(RowError::Launch)?;
-        on.lane().run().ok_or(RowError::Launch(LaunchError::Nested))
+        on.lane().run().map_err(RowError::Launch)
     }
 
     fn range(&self, row: usize) -> Result<std::ops::Range<usize>, RowError> {

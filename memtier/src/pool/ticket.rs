@@ -293,8 +293,24 @@ impl<K: PoolKind> Ticket<K> {
     }
 
     /// Takes `tokens` back: rejected draft tokens, whose values will be overwritten. Blocks stay.
-    pub fn rewind(&mut self, tokens: Tokens) {
-        self.tokens = Tokens::new(self.tokens.count().saturating_sub(tokens.count()));
+    ///
+    /// # Errors
+    /// [`RewindError`] when they lie in a block that others refer to and a page table row names: the next launch through the row
+    /// would write into a published prefix. Clear the row first; setting it again asks for a block of its own. The ticket is as
+    /// it was.
+    pub fn rewind(&mut self, tokens: Tokens) -> Result<(), RewindError> {
+        let left = Tokens::new(self.tokens.count().saturating_sub(tokens.count()));
+        let per_block = self.core.per_block.count().max(1);
+        let rewritten = (left.count() / per_block) as usize..self.tokens.count().div_ceil(per_block) as usize;
+        for index in rewritten {
+            let Some(id) = self.id(index).filter(|id| self.core.is_pinned(*id)) else { continue };
+            let referents = self.core.referents(id);
+            if self.is_shared(index) {
+                return Err(RewindError { block: index, referents });
+            }
+        }
+        self.tokens = left;
+        Ok(())
     }
 
     /// Proof that this request's tokens are in memory, from a fence behind the launches that write them (row r).
@@ -337,6 +353,19 @@ impl<K: PoolKind> fmt::Debug for Ticket<K> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} ticket: {} in {}", K::NAME, self.tokens, self.blocks())
     }
+}
+
+/// A ticket was not rewound. It is as it was.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+#[error(
+    "block {block} of the request is shared by {referents} referents and named by a page table row, so the next launch would write \
+     its tokens again: clear the row, rewind, and make the block the request's own (`own`) before the row is set"
+)]
+pub struct RewindError {
+    /// Position in the ticket's table.
+    pub block: usize,
+    /// How many there are.
+    pub referents: u32,
 }
 
 /// A ticket did not advance. It is as it was.

@@ -18,7 +18,7 @@ impl<P: Place> Recorder<P> {
     {
         let from = from.input();
         self.check_bytes::<T>("read_bytes", &from, to.len())?;
-        let _running = self.lane().run().ok_or(LaunchError::Nested)?;
+        let _running = self.lane().run()?;
         // SAFETY: `from` came from a view that the caller still holds: committed, as long as `to`, not being written.
         unsafe { self.lane().queue().read(from.addr, to) }?;
         Ok(())
@@ -39,7 +39,7 @@ impl<P: Place> Recorder<P> {
     {
         let to: RawSpan<T> = to.output(self);
         self.check_bytes::<T>("write_bytes", &to, from.len())?;
-        let _running = self.lane().run().ok_or(LaunchError::Nested)?;
+        let _running = self.lane().run()?;
         // SAFETY: `to` came from a write view that the caller still holds: committed, as long as `from`, used by nobody. Any bytes
         // are values of a plain element.
         unsafe { self.lane().queue().write(to.addr, from) }?;

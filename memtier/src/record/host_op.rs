@@ -1,6 +1,6 @@
 //! CPU operations on host memory, written in safe code: spans go in, slices come out.
 
-use std::{marker::PhantomData, ptr, slice, sync::PoisonError};
+use std::{marker::PhantomData, ptr, slice};
 
 use super::{LaunchError, Recorder};
 use crate::{
@@ -206,15 +206,6 @@ impl<P: Place> Recorder<P> {
         // disjoint. Eager: the caller still holds the views. In a graph: the bundle that owns the buffers is in the same
         // engine, the graph keeps their regions, and a replay borrows the engine mutably.
         let run = move || body(unsafe { A::slices(&raw) });
-        match self.tape() {
-            None => {
-                let _running = self.lane().run().ok_or(LaunchError::Nested)?;
-                run()
-            }
-            Some(tape) => {
-                tape.lock().unwrap_or_else(PoisonError::into_inner).push(Box::new(run));
-                Ok(())
-            }
-        }
+        self.run_or_write_down(run)
     }
 }

@@ -103,6 +103,7 @@ impl<S: Space> Recorder<Captured<'_, S>> {
 
 impl<P: Place> Recorder<P> {
     /// Refuses spans of another stream, and launches after the step.
+    #[inline]
     pub(crate) fn check(&self, streams: &[u32]) -> Result<(), LaunchError> {
         if self.tape.is_none() && !self.lane.is_open() {
             return Err(LaunchError::StepEnded);
@@ -113,9 +114,19 @@ impl<P: Place> Recorder<P> {
         }
     }
 
-    /// Where to write operations down; `None`: run them now.
-    pub(crate) fn tape(&self) -> Option<&Mutex<Vec<Op>>> {
-        self.tape.as_ref()
+    /// Runs an operation now, or writes it down.
+    #[inline]
+    pub(crate) fn run_or_write_down(
+        &self,
+        run: impl Fn() -> Result<(), LaunchError> + Send + Sync + 'static,
+    ) -> Result<(), LaunchError> {
+        match &self.tape {
+            None => {
+                let _running = self.lane.run()?;
+                run()
+            }
+            Some(tape) => write_down(tape, run),
+        }
     }
 
     /// Runs `launch` on the queue (or writes it down, in a capture). For the launch wrappers of a backend, which took the
@@ -134,14 +145,12 @@ impl<P: Place> Recorder<P> {
         self.check(streams)?;
         match &self.tape {
             None => {
-                let _running = self.lane.run().ok_or(LaunchError::Nested)?;
+                let _running = self.lane.run()?;
                 launch(NativeQueue(self.lane.queue()))
             }
             Some(tape) => {
                 let lane = self.lane.clone();
-                let run = move || launch(NativeQueue(lane.queue()));
-                tape.lock().unwrap_or_else(PoisonError::into_inner).push(Box::new(run));
-                Ok(())
+                write_down(tape, move || launch(NativeQueue(lane.queue())))
             }
         }
     }
@@ -168,7 +177,7 @@ impl<P: Place> Recorder<P> {
         if from.len() > to.len {
             return Err(LaunchError::Shape { what: "write", expected: to.len, found: from.len() });
         }
-        let _running = self.lane.run().ok_or(LaunchError::Nested)?;
+        let _running = self.lane.run()?;
         // SAFETY: `to` came from a write view that the caller still holds: committed, at least as long, used by nobody.
         unsafe { self.lane.queue().write(to.addr, bytes_of(from)) }?;
         Ok(())
@@ -188,7 +197,7 @@ impl<P: Place> Recorder<P> {
         if to.len() > from.len {
             return Err(LaunchError::Shape { what: "read", expected: from.len, found: to.len() });
         }
-        let _running = self.lane.run().ok_or(LaunchError::Nested)?;
+        let _running = self.lane.run()?;
         // SAFETY: `from` came from a view that the caller still holds: committed, at least as long, not being written.
         unsafe { self.lane.queue().read(from.addr, bytes_of_mut(to)) }?;
         Ok(())
@@ -213,17 +222,19 @@ impl<P: Place> Recorder<P> {
         // SAFETY: both are committed and as long as each other; `to` came from `&mut`, so they do not overlap, and the
         // launch (or the graph) keeps them.
         let run = move || unsafe { lane.queue().copy(from.addr, to.addr, bytes) }.map_err(LaunchError::Device);
-        match &self.tape {
-            None => {
-                let _running = self.lane.run().ok_or(LaunchError::Nested)?;
-                run()
-            }
-            Some(tape) => {
-                tape.lock().unwrap_or_else(PoisonError::into_inner).push(Box::new(run));
-                Ok(())
-            }
-        }
+        self.run_or_write_down(run)
     }
+}
+
+/// Out of the way of operations that run now: these are few, those are many.
+#[cold]
+#[inline(never)]
+fn write_down(
+    tape: &Mutex<Vec<Op>>,
+    run: impl Fn() -> Result<(), LaunchError> + Send + Sync + 'static,
+) -> Result<(), LaunchError> {
+    tape.lock().unwrap_or_else(PoisonError::into_inner).push(Box::new(run));
+    Ok(())
 }
 
 /// The bytes of plain data.

@@ -163,7 +163,7 @@ async fn request(all: &RefCell<Fixture>, row: usize, prompt: &[u32]) {
     turn().await;
     set(&mut all.borrow_mut(), row, &fork);
     turn().await;
-    fork.rewind(Tokens::new(2));
+    fork.rewind(Tokens::new(2)).unwrap();
     fork.truncate(Blocks::new(2));
     turn().await;
     all.borrow_mut().verify(&ticket, prompt);

@@ -31,7 +31,7 @@ fn a_cached_block_is_written_by_nobody() {
     let mut all = Fixture::new(fixed(8), 8);
     let prompt = tokens(0, 3);
     let mut request = all.publish(&prompt);
-    request.rewind(Tokens::new(3));
+    request.rewind(Tokens::new(3)).unwrap();
     let mut step = all.engine.step(&mut all.stream).unwrap();
     assert!(matches!(step.buffers.kv.block_mut(&mut request, 2), Err(BlockError::Shared { index: 2, .. })));
     assert_eq!(step.buffers.rows.set(step.on, 0, &request), Err(RowError::Shared { block: 2 }));
@@ -39,7 +39,7 @@ fn a_cached_block_is_written_by_nobody() {
     assert_eq!(request.advance(Tokens::new(1), &fence), Err(AdvanceError::Cached { block: 2 }));
     fence.wait().unwrap();
     // In the middle of the path it has: what is cached stays cached, and stays as it is.
-    request.rewind(Tokens::new(3));
+    request.rewind(Tokens::new(3)).unwrap();
     assert!(all.own(&mut request, 1));
     let mut other = prompt[..6].to_vec();
     other.extend([70, 71, 72, 73]);

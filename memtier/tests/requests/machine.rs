@@ -316,7 +316,7 @@ impl Machine {
         let Some(index) = self.pick(a) else { return };
         let request = &mut self.requests[index];
         let left = request.tokens.len().saturating_sub(tokens);
-        request.ticket.rewind(Tokens::new(tokens as u64));
+        request.ticket.rewind(Tokens::new(tokens as u64)).unwrap();
         request.tokens.truncate(left);
         let keep = left.div_ceil(PER_BLOCK);
         request.ticket.truncate(Blocks::new(keep as u64));

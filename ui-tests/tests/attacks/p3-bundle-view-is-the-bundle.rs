@@ -5,7 +5,7 @@
 
 #![forbid(unsafe_code)]
 
-use memtier::__private::{Carver, Check, Cx, Declarer, Keep, PoolGate};
+use memtier::__private::{Carver, Check, Cx, Declarer, Keep, Lend, PoolGate};
 use memtier::*;
 use ui_tests::*;
 
@@ -25,6 +25,7 @@ impl Bundle for One {
     type Lines = HonestLines;
     type View<'a, P: Place<Space = Host>> = &'a mut One;
     type LoadView<'a, P: Place<Space = Host>> = &'a mut One;
+    type Parts<'a> = &'a mut One;
     type Kept = One;
     const NAME: &'static str = "One";
 
@@ -41,6 +42,9 @@ impl Bundle for One {
         self
     }
     fn load_view<P: Place<Space = Host>>(&mut self, _: &Cx<P>) -> &mut One {
+        self
+    }
+    fn parts(&mut self, _: &Lend) -> &mut One {
         self
     }
     fn kept(self) -> One {

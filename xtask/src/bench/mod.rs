@@ -1,5 +1,6 @@
 //! `cargo xtask bench`: tables against peers, measured here and now.
 
+mod compile_time;
 mod core;
 mod engine;
 mod json;
@@ -35,6 +36,7 @@ pub const COMMAND: Command = Command {
 /// Every bench: its name and what it compares.
 const BENCHES: &[(&str, &str)] = &[
     ("core", "pool, arena, scratch and planner beside a mutex pool, bumpalo and slab"),
+    ("compile-time", "the macros beside their own expansion, written out"),
     ("smollm2", "SmolLM2-135M prefill and decode beside llama.cpp"),
     ("gemma3", "Gemma-3-270M prefill and decode beside llama.cpp"),
 ];
@@ -52,7 +54,7 @@ struct Settings {
 /// An unknown name, a failing build, a peer that cannot be set up, a file that cannot be written.
 pub fn run(parsed: Parsed) -> Result<(), Failure> {
     if parsed.has("list") {
-        BENCHES.iter().for_each(|(name, about)| println!("{name:<9} {about}"));
+        BENCHES.iter().for_each(|(name, about)| println!("{name:<12} {about}"));
         return Ok(());
     }
     let names = parsed.names();
@@ -74,6 +76,7 @@ pub fn run(parsed: Parsed) -> Result<(), Failure> {
     for (name, about) in BENCHES.iter().filter(|(name, _)| names.is_empty() || names.iter().any(|n| n == name)) {
         let rows = match *name {
             "core" => core::measure()?,
+            "compile-time" => compile_time::measure(settings.repeats)?,
             model => engine::measure(model, settings)?,
         };
         println!("\n{name}: {about}");
