@@ -11,8 +11,10 @@ use reference::{Activations, KvPrecision, LogitsOf, Reference, log_softmax};
 use serde::Deserialize;
 use std::f64::consts::SQRT_2;
 
+/// Everything is computed, and no block stays: nothing is kept for later prompts.
 fn settings() -> Settings {
-    Settings { budget: Bytes::gib(2), max_batch: 8, max_seq_len: 2304, threads: 2, ..Settings::default() }
+    let prefix_cache = false;
+    Settings { budget: Bytes::gib(2), max_batch: 8, max_seq_len: 2304, threads: 2, prefix_cache, ..Settings::default() }
 }
 
 fn open(model: RealModel, settings: &Settings) -> Option<(Llm, Tokenizer)> {
