@@ -258,7 +258,8 @@ impl Tree {
         if let Some(ahead) = state.prefetch_beyond(parent, first) {
             prefetch(&state.tokens[ahead * self.per_block]);
         }
-        if state.is(first, parent, extra, tokens, self.per_block) {
+        // Whose child it is needs no look: it was found through its parent.
+        if known.extra == extra && same(state.tokens_of(first, self.per_block), tokens) {
             return Some(first);
         }
         if known.next == NONE { None } else { self.sibling(state, parent, extra, tokens) }

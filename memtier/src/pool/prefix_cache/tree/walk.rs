@@ -113,7 +113,8 @@ impl Tree {
 }
 
 impl State {
-    fn tokens_of(&self, entry: u32, per_block: usize) -> &[u32] {
+    #[inline]
+    pub(super) fn tokens_of(&self, entry: u32, per_block: usize) -> &[u32] {
         &self.tokens[entry as usize * per_block..][..per_block]
     }
 
