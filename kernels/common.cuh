@@ -13,6 +13,11 @@ struct bf16 {
     u16 bits;
 };
 
+// An f16 by its bits.
+struct f16 {
+    u16 bits;
+};
+
 // No block: a position in it is skipped when read and dropped when written.
 #define HOLE 0xffffffffu
 #define FULL 0xffffffffu
@@ -40,6 +45,16 @@ __device__ __forceinline__ u32 to_bf16x2(float low, float high) {
     asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(y) : "f"(high), "f"(low));
     return y;
 }
+
+__device__ __forceinline__ u32 to_f16x2(float low, float high) {
+    u32 y;
+    asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(y) : "f"(high), "f"(low));
+    return y;
+}
+
+// Two as a cache holds them: by the element of what they are written to.
+__device__ __forceinline__ u32 to_pair(float low, float high, const bf16 *) { return to_bf16x2(low, high); }
+__device__ __forceinline__ u32 to_pair(float low, float high, const f16 *) { return to_f16x2(low, high); }
 
 __device__ __forceinline__ float low_f32(u32 pair) { return __uint_as_float(pair << 16); }
 __device__ __forceinline__ float high_f32(u32 pair) { return __uint_as_float(pair & 0xffff0000u); }

@@ -14,12 +14,12 @@
 #define RING 3   // buffers of a warp
 #define MOST_SHARES 128
 
-struct DecodeArgs {
+template <typename E> struct DecodeArgs {
     bf16 *out;           // [batch][heads][DIM]
     float *partial;      // [batch][heads][shares][DIM + 2]: sums, maximum, weight; unused with one share
     u32 *arrived;        // [batch][kv_heads][groups]: zero before and after every launch
-    const bf16 *q;       // [batch][heads][DIM]
-    const bf16 *slab;
+    const E *q;          // [batch][heads][DIM]
+    const E *slab;
     const u32 *ids;      // [table_rows][table_columns]
     const u32 *rows;     // [batch]: the table row of each sequence
     const u32 *lengths;  // [batch]: tokens of each sequence, the query's own included; zero: no sequence
@@ -43,13 +43,13 @@ template <int DIM> struct Shape {
 };
 
 // Where a tile's tokens are: for each 16 of them the row of the first one in the keys of its page, or null for a hole.
-template <int DIM> struct Place {
-    const bf16 *keys[Shape<DIM>::PAGES];
+template <typename E, int DIM> struct Place {
+    const E *keys[Shape<DIM>::PAGES];
 };
 
-template <int DIM>
-__device__ __forceinline__ Place<DIM> place_of(const DecodeArgs &a, const u32 *ids, u32 tile, u32 end, u32 kv_head) {
-    Place<DIM> place;
+template <typename E, int DIM>
+__device__ __forceinline__ Place<E, DIM> place_of(const DecodeArgs<E> &a, const u32 *ids, u32 tile, u32 end, u32 kv_head) {
+    Place<E, DIM> place;
 #pragma unroll
     for (int i = 0; i < Shape<DIM>::PAGES; i++) {
         u32 token = tile * Shape<DIM>::TOKENS + i * 16;
@@ -62,22 +62,22 @@ __device__ __forceinline__ Place<DIM> place_of(const DecodeArgs &a, const u32 *i
 }
 
 // Starts the copy of a tile's keys, or of its values `offset` elements behind them. What is no token becomes zeros.
-template <int DIM>
-__device__ __forceinline__ void copy_tile(u32 buffer, const Place<DIM> &place, const bf16 *anywhere, u64 offset, u32 tile,
+template <typename E, int DIM>
+__device__ __forceinline__ void copy_tile(u32 buffer, const Place<E, DIM> &place, const E *anywhere, u64 offset, u32 tile,
                                           u32 start, u32 end, u32 lane) {
     using S = Shape<DIM>;
     u32 chunk = lane % S::CHUNKS;
 #pragma unroll
     for (int i = 0; i < S::TOKENS / S::AT_ONCE; i++) {
         u32 row = i * S::AT_ONCE + lane / S::CHUNKS, token = tile * S::TOKENS + row;
-        const bf16 *keys = place.keys[S::PAGES == 1 ? 0 : i * S::AT_ONCE / 16];
+        const E *keys = place.keys[S::PAGES == 1 ? 0 : i * S::AT_ONCE / 16];
         bool there = keys && token >= start && token < end;
-        const bf16 *from = there ? keys + offset + (row % 16) * DIM + chunk * 8 : anywhere;
+        const E *from = there ? keys + offset + (row % 16) * DIM + chunk * 8 : anywhere;
         copy16_async(buffer + row * S::ROW + ((chunk ^ (row & 7)) << 4), from, there ? 16 : 0);
     }
 }
 
-template <int DIM> __device__ __forceinline__ void decode(const DecodeArgs a) {
+template <typename E, int DIM> __device__ __forceinline__ void decode(const DecodeArgs<E> a) {
     using S = Shape<DIM>;
     constexpr int TOKENS = S::TOKENS, WARPS = S::WARPS, THREADS = WARPS * 32;
     extern __shared__ __align__(128) u8 shared[];
@@ -107,12 +107,12 @@ template <int DIM> __device__ __forceinline__ void decode(const DecodeArgs a) {
     u32 ring = shared_address(shared) + warp * RING * S::BUFFER;
     u64 values = (u64)a.kv_heads * a.block_tokens * DIM; // from a key to its value
     u32 tile = from_tile, slot = 0;
-    Place<DIM> place = place_of<DIM>(a, ids, tile, tile < to_tile ? end : 0, kv_head);
-    Place<DIM> next = place_of<DIM>(a, ids, tile + WARPS, tile + WARPS < to_tile ? end : 0, kv_head);
+    Place<E, DIM> place = place_of<E, DIM>(a, ids, tile, tile < to_tile ? end : 0, kv_head);
+    Place<E, DIM> next = place_of<E, DIM>(a, ids, tile + WARPS, tile + WARPS < to_tile ? end : 0, kv_head);
     if (tile < to_tile) {
-        copy_tile<DIM>(ring, place, a.slab, 0, tile, start, end, lane);
+        copy_tile<E, DIM>(ring, place, a.slab, 0, tile, start, end, lane);
         commit_copies();
-        copy_tile<DIM>(ring + S::BUFFER, place, a.slab, values, tile, start, end, lane);
+        copy_tile<E, DIM>(ring + S::BUFFER, place, a.slab, values, tile, start, end, lane);
         commit_copies();
     }
 
@@ -141,11 +141,11 @@ template <int DIM> __device__ __forceinline__ void decode(const DecodeArgs a) {
         u32 buffer = ring + slot * S::BUFFER;
         u32 free_slot = slot == 0 ? 2 : slot - 1;
         bool more = tile + WARPS < to_tile;
-        Place<DIM> after = next;
+        Place<E, DIM> after = next;
         if (more) {
-            copy_tile<DIM>(ring + free_slot * S::BUFFER, next, a.slab, 0, tile + WARPS, start, end, lane);
+            copy_tile<E, DIM>(ring + free_slot * S::BUFFER, next, a.slab, 0, tile + WARPS, start, end, lane);
             u32 beyond = tile + 2 * WARPS;
-            next = place_of<DIM>(a, ids, beyond, beyond < to_tile ? end : 0, kv_head);
+            next = place_of<E, DIM>(a, ids, beyond, beyond < to_tile ? end : 0, kv_head);
         }
         commit_copies();
         float score[TOKENS / 8][4];
@@ -158,8 +158,8 @@ template <int DIM> __device__ __forceinline__ void decode(const DecodeArgs a) {
             for (int k = 0; k < DIM / 32; k++) {
                 u32 key[4];
                 load_matrices(key, buffer + key_row * S::ROW + (((k * 4 + lane / 8) ^ (key_row & 7)) << 4));
-                multiply(score[n], query[2 * k], key[0], key[1]);
-                multiply(score[n], query[2 * k + 1], key[2], key[3]);
+                multiply(score[n], query[2 * k], key[0], key[1], a.q);
+                multiply(score[n], query[2 * k + 1], key[2], key[3], a.q);
             }
         }
 
@@ -207,21 +207,22 @@ template <int DIM> __device__ __forceinline__ void decode(const DecodeArgs a) {
         __syncwarp();
         buffer = ring + slot * S::BUFFER;
         free_slot = slot == 0 ? 2 : slot - 1;
-        if (more) copy_tile<DIM>(ring + free_slot * S::BUFFER, after, a.slab, values, tile + WARPS, start, end, lane);
+        if (more) copy_tile<E, DIM>(ring + free_slot * S::BUFFER, after, a.slab, values, tile + WARPS, start, end, lane);
         commit_copies();
 #pragma unroll
         for (int k = 0; k < TOKENS / 16; k++) {
-            u32 p[4] = {to_bf16x2(score[2 * k][0], score[2 * k][1]), to_bf16x2(score[2 * k][2], score[2 * k][3]),
-                        to_bf16x2(score[2 * k + 1][0], score[2 * k + 1][1]),
-                        to_bf16x2(score[2 * k + 1][2], score[2 * k + 1][3])};
+            u32 p[4];
+#pragma unroll
+            for (int i = 0; i < 4; i++)
+                p[i] = to_pair(score[2 * k + i / 2][i % 2 * 2], score[2 * k + i / 2][i % 2 * 2 + 1], a.q);
             u32 value_row = k * 16 + lane % 16;
 #pragma unroll
             for (int d = 0; d < DIM / 16; d++) {
                 u32 value[4];
                 u32 chunk = d * 2 + lane / 16;
                 load_matrices_transposed(value, buffer + value_row * S::ROW + ((chunk ^ (value_row & 7)) << 4));
-                multiply(sums[2 * d], p, value[0], value[1]);
-                multiply(sums[2 * d + 1], p, value[2], value[3]);
+                multiply(sums[2 * d], p, value[0], value[1], a.q);
+                multiply(sums[2 * d + 1], p, value[2], value[3], a.q);
             }
         }
         slot = slot == 2 ? 0 : slot + 1;
@@ -325,16 +326,19 @@ template <int DIM> __device__ __forceinline__ void decode(const DecodeArgs a) {
 #define RESIDENT(BLOCKS) BLOCKS
 #endif
 
-#define ENTRY(DIM, THREADS, BLOCKS)                                                                                    \
-    extern "C" __global__ void __launch_bounds__(THREADS, RESIDENT(BLOCKS)) paged_decode_bf16_d##DIM(                  \
-        bf16 *out, float *partial, u32 *arrived, const bf16 *q, const bf16 *slab, const u32 *ids, const u32 *rows,     \
+#define ENTRY(KV, DIM, THREADS, BLOCKS)                                                                                \
+    extern "C" __global__ void __launch_bounds__(THREADS, RESIDENT(BLOCKS)) paged_decode_##KV##_d##DIM(                \
+        bf16 *out, float *partial, u32 *arrived, const KV *q, const KV *slab, const u32 *ids, const u32 *rows,         \
         const u32 *lengths, u64 pool, u64 block_stride, u64 layer_base, u32 block_tokens, u32 table_rows,              \
         u32 table_columns, u32 kv_heads, u32 group, u32 window, float scale_log2, float softcap) {                     \
-        decode<DIM>(DecodeArgs{out, partial, arrived, q, slab, ids, rows, lengths, pool, block_stride, layer_base,     \
-                               block_tokens, table_rows, table_columns, kv_heads, group, window, scale_log2,           \
-                               softcap});                                                                              \
+        decode<KV, DIM>(DecodeArgs<KV>{out, partial, arrived, q, slab, ids, rows, lengths, pool, block_stride,         \
+                                       layer_base, block_tokens, table_rows, table_columns, kv_heads, group, window,   \
+                                       scale_log2, softcap});                                                          \
     }
 
-ENTRY(64, 128, 4)
-ENTRY(128, 128, 3)
-ENTRY(256, 64, 4)
+ENTRY(bf16, 64, 128, 4)
+ENTRY(bf16, 128, 128, 3)
+ENTRY(bf16, 256, 64, 4)
+ENTRY(f16, 64, 128, 4)
+ENTRY(f16, 128, 128, 3)
+ENTRY(f16, 256, 64, 4)

@@ -36,11 +36,19 @@ __device__ __forceinline__ void load_matrices_transposed(u32 (&to)[4], u32 from)
                  : "memory");
 }
 
-// sum (16 x 8, f32) += left (16 x 16, bf16) * right (16 x 8, bf16). With g = lane / 4 and c = lane % 4: sum has rows g
+// sum (16 x 8, f32) += left (16 x 16) * right (16 x 8), both bf16 or both f16, as the last argument says. With g = lane / 4 and c = lane % 4: sum has rows g
 // (0, 1) and g + 8 (2, 3), columns 2c and 2c + 1; left has rows g (0, 2) and g + 8 (1, 3), columns 2c.. (0, 1) and
 // 8 + 2c.. (2, 3); right has column g, rows 2c.. and 8 + 2c...
-__device__ __forceinline__ void multiply(float (&sum)[4], const u32 (&left)[4], u32 right0, u32 right1) {
+__device__ __forceinline__ void multiply(float (&sum)[4], const u32 (&left)[4], u32 right0, u32 right1,
+                                         const bf16 * = nullptr) {
     asm("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, "
+        "%3};"
+        : "+f"(sum[0]), "+f"(sum[1]), "+f"(sum[2]), "+f"(sum[3])
+        : "r"(left[0]), "r"(left[1]), "r"(left[2]), "r"(left[3]), "r"(right0), "r"(right1));
+}
+
+__device__ __forceinline__ void multiply(float (&sum)[4], const u32 (&left)[4], u32 right0, u32 right1, const f16 *) {
+    asm("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, "
         "%3};"
         : "+f"(sum[0]), "+f"(sum[1]), "+f"(sum[2]), "+f"(sum[3])
         : "r"(left[0]), "r"(left[1]), "r"(left[2]), "r"(left[3]), "r"(right0), "r"(right1));

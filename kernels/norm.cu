@@ -32,8 +32,12 @@ __device__ __forceinline__ float as_stored(float x, const bf16 *) { return to_f3
 
 // residual += delta (with ADD); out = residual / rms(residual) * weight. `hidden` is a multiple of 8 and at most
 // blockDim.x * 8 * VECTORS.
-template <typename R, bool ADD>
-__device__ __forceinline__ void norm_row(bf16 *out, R *residual, const R *x, const bf16 *delta, const bf16 *weight,
+// The weight of a piece.
+__device__ __forceinline__ Eight weight8(const bf16 *from) { return unpack(load16(from)); }
+__device__ __forceinline__ Eight weight8(const float *from) { return unpack(load8(from)); }
+
+template <typename R, bool ADD, typename W>
+__device__ __forceinline__ void norm_row(bf16 *out, R *residual, const R *x, const bf16 *delta, const W *weight,
                                          u32 hidden, float epsilon) {
     extern __shared__ float partial[];
     u64 row = (u64)blockIdx.x * hidden;
@@ -71,7 +75,7 @@ __device__ __forceinline__ void norm_row(bf16 *out, R *residual, const R *x, con
     for (int v = 0; v < VECTORS; v++) {
         u32 piece = threadIdx.x + v * blockDim.x;
         if (piece < pieces) {
-            Eight w = unpack(load16(weight + piece * 8));
+            Eight w = weight8(weight + piece * 8);
 #pragma unroll
             for (int i = 0; i < 8; i++) values[v].x[i] *= scale * w.x[i];
             store16(out + row + piece * 8, pack(values[v]));
@@ -99,4 +103,39 @@ extern "C" __global__ void __launch_bounds__(1024)
     residual_rms_norm_bf16(bf16 *out, bf16 *residual, const bf16 *delta, const bf16 *weight, u32 hidden,
                            float epsilon) {
     norm_row<bf16, true>(out, residual, residual, delta, weight, hidden, epsilon);
+}
+
+extern "C" __global__ void __launch_bounds__(1024)
+    rms_norm_wide(bf16 *out, const float *x, const float *weight, u32 hidden, float epsilon) {
+    norm_row<float, false>(out, nullptr, x, nullptr, weight, hidden, epsilon);
+}
+
+// residual += delta / rms(delta) * weight: a norm behind attention or feed-forward.
+extern "C" __global__ void __launch_bounds__(1024)
+    add_rms_norm_f32(float *residual, const float *delta, const float *weight, u32 hidden, float epsilon) {
+    extern __shared__ float partial[];
+    u64 row = (u64)blockIdx.x * hidden;
+    u32 pieces = hidden / 8;
+    Eight values[VECTORS];
+    float squares = 0.0f;
+#pragma unroll
+    for (int v = 0; v < VECTORS; v++) {
+        u32 piece = threadIdx.x + v * blockDim.x;
+        if (piece < pieces) {
+            values[v] = unpack(load8(delta + row + piece * 8));
+#pragma unroll
+            for (int i = 0; i < 8; i++) squares = fmaf(values[v].x[i], values[v].x[i], squares);
+        }
+    }
+    float scale = rsqrtf(block_sum(squares, partial) / (float)hidden + epsilon);
+#pragma unroll
+    for (int v = 0; v < VECTORS; v++) {
+        u32 piece = threadIdx.x + v * blockDim.x;
+        if (piece < pieces) {
+            Eight w = weight8(weight + piece * 8), sum = unpack(load8(residual + row + piece * 8));
+#pragma unroll
+            for (int i = 0; i < 8; i++) sum.x[i] = fmaf(values[v].x[i] * scale, w.x[i], sum.x[i]);
+            store8(residual + row + piece * 8, sum);
+        }
+    }
 }

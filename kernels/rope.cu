@@ -2,11 +2,11 @@
 // with the write of keys and values into their pages.
 #include "common.cuh"
 
-// sin and cos of any f32 angle, to f32 accuracy: reduced by whole quarter turns in f64, then short polynomials. It runs
+// sin and cos of any angle, to f32 accuracy: reduced by whole quarter turns in f64, then short polynomials. It runs
 // once a token and pair, so f64 is cheap, and there is no table in local memory as in the library's own reduction.
-__device__ __forceinline__ float2 cos_sin(float angle) {
-    double quarters = rint((double)angle * 0.63661977236758134308);
-    double x = fma(quarters, -1.57079632679489655800, (double)angle);
+__device__ __forceinline__ float2 cos_sin(double angle) {
+    double quarters = rint(angle * 0.63661977236758134308);
+    double x = fma(quarters, -1.57079632679489655800, angle);
     x = fma(quarters, -6.12323399573676603587e-17, x);
     double xx = x * x;
     double sine = x * (1.0 + xx * (-1.0 / 6 + xx * (1.0 / 120 + xx * (-1.0 / 5040 + xx * (1.0 / 362880)))));
@@ -27,6 +27,16 @@ extern "C" __global__ void __launch_bounds__(128)
     reinterpret_cast<float2 *>(angles)[i] = value;
 }
 
+// The same for frequency = scale * base^(-pair / pairs), in f64: the logarithms of both to base 2 come as bits.
+extern "C" __global__ void __launch_bounds__(128)
+    rope_angles_of(float *angles, const u32 *positions, u64 log2_base, u64 log2_scale, u32 pairs, u64 total) {
+    u64 i = (u64)blockIdx.x * blockDim.x + threadIdx.x;
+    if (i >= total) return;
+    double exponent = -((double)(i % pairs) / (double)pairs) * __longlong_as_double((long long)log2_base);
+    double frequency = exp2(exponent + __longlong_as_double((long long)log2_scale));
+    reinterpret_cast<float2 *>(angles)[i] = cos_sin((double)positions[i / pairs] * frequency);
+}
+
 // One warp handles one head of one token. `qkv` has a row a token: query heads, key heads, value heads. Queries are rotated
 // into `q`; keys and values go to slot `position % block_tokens` of block `ids[row][position / block_tokens]`, where a
 // layer's part of a block is, from `layer_base` on: keys [kv_heads][block_tokens][head_dim], then values alike.
@@ -34,11 +44,33 @@ extern "C" __global__ void __launch_bounds__(128)
 // `interleaved`: pairs are neighbours; otherwise element i goes with element i + pairs. Elements from 2 * pairs on are not
 // rotated. `normed`: queries and keys are normalised by head first. head_dim is a multiple of 4 and at most 256, pairs
 // is even.
-extern "C" __global__ void __launch_bounds__(128)
-    rope_kv_write_bf16(bf16 *q, bf16 *slab, const bf16 *qkv, const float *angles, const u32 *ids, const u32 *rows,
-                       const u32 *positions, const bf16 *q_norm, const bf16 *k_norm, u64 pool, u64 block_stride,
-                       u64 layer_base, u32 block_tokens, u32 table_rows, u32 table_columns, u32 heads, u32 kv_heads, u32 head_dim,
-                       u32 pairs, u32 flags, float epsilon, u64 units) {
+//
+// E is the element of queries and of the cache, W that of the norms.
+struct RopeArgs {
+    const bf16 *qkv;
+    const float *angles;
+    const u32 *ids, *rows, *positions;
+    u64 pool, block_stride, layer_base;
+    u32 block_tokens, table_rows, table_columns, heads, kv_heads, head_dim, pairs, flags;
+    float epsilon;
+    u64 units;
+};
+
+// Two neighbours of a norm's weight.
+__device__ __forceinline__ float2 weights_at(const bf16 *weight, u32 e) {
+    u32 word = *reinterpret_cast<const u32 *>(weight + e);
+    return make_float2(low_f32(word), high_f32(word));
+}
+__device__ __forceinline__ float2 weights_at(const float *weight, u32 e) {
+    return *reinterpret_cast<const float2 *>(weight + e);
+}
+
+template <typename E, typename W>
+__device__ __forceinline__ void rope_kv_write(E *q, E *slab, const W *q_norm, const W *k_norm, const RopeArgs &a) {
+    u64 pool = a.pool, units = a.units;
+    u32 table_rows = a.table_rows, table_columns = a.table_columns, block_tokens = a.block_tokens;
+    u32 heads = a.heads, kv_heads = a.kv_heads, head_dim = a.head_dim, pairs = a.pairs, flags = a.flags;
+    float epsilon = a.epsilon;
     u64 unit = (u64)blockIdx.x * (blockDim.x / 32) + threadIdx.x / 32;
     if (unit >= units) return;
     u32 lane = threadIdx.x % 32;
@@ -46,20 +78,20 @@ extern "C" __global__ void __launch_bounds__(128)
     u64 token = unit / all;
     u32 head = (u32)(unit % all);
     bool interleaved = flags & 1, normed = flags & 2;
-    const bf16 *from = qkv + (token * all + head) * head_dim;
+    const bf16 *from = a.qkv + (token * all + head) * head_dim;
 
-    bf16 *to;
+    E *to;
     if (head < heads) {
         to = q + (token * heads + head) * head_dim;
     } else {
-        u32 row = rows[token], position = positions[token];
+        u32 row = a.rows[token], position = a.positions[token];
         u32 column = position / block_tokens;
         if (row >= table_rows || column >= table_columns) return;
-        if (!holds_ids_of(ids, (u64)table_rows * table_columns, pool)) return;
-        u32 id = ids[(u64)row * table_columns + column];
+        if (!holds_ids_of(a.ids, (u64)table_rows * table_columns, pool)) return;
+        u32 id = a.ids[(u64)row * table_columns + column];
         if (id == HOLE) return;
         u32 part = head - heads; // keys, then values
-        to = slab + id * block_stride + layer_base + ((u64)part * block_tokens + position % block_tokens) * head_dim;
+        to = slab + id * a.block_stride + a.layer_base + ((u64)part * block_tokens + position % block_tokens) * head_dim;
     }
 
     // Each lane holds up to four pairs of neighbours.
@@ -78,28 +110,28 @@ extern "C" __global__ void __launch_bounds__(128)
     }
     bool value = head >= heads + kv_heads;
     if (normed && !value) {
-        const bf16 *weight = head < heads ? q_norm : k_norm;
+        const W *weight = head < heads ? q_norm : k_norm;
         float scale = rsqrtf(warp_sum(squares) / (float)head_dim + epsilon);
 #pragma unroll
         for (int i = 0; i < 4; i++) {
             u32 e = 2 * (lane + 32 * i);
             if (e < head_dim) {
-                u32 word = *reinterpret_cast<const u32 *>(weight + e);
-                low[i] *= scale * low_f32(word);
-                high[i] *= scale * high_f32(word);
+                float2 w = weights_at(weight, e);
+                low[i] *= scale * w.x;
+                high[i] *= scale * w.y;
             }
         }
     }
-    const float2 *angle = reinterpret_cast<const float2 *>(angles) + token * pairs;
+    const float2 *angle = reinterpret_cast<const float2 *>(a.angles) + token * pairs;
     if (!value && interleaved) {
 #pragma unroll
         for (int i = 0; i < 4; i++) {
             u32 pair = lane + 32 * i;
             if (pair < pairs) {
                 float2 cs = angle[pair];
-                float a = low[i], b = high[i];
-                low[i] = a * cs.x - b * cs.y;
-                high[i] = a * cs.y + b * cs.x;
+                float first = low[i], second = high[i];
+                low[i] = first * cs.x - second * cs.y;
+                high[i] = first * cs.y + second * cs.x;
             }
         }
     } else if (!value) {
@@ -131,6 +163,20 @@ extern "C" __global__ void __launch_bounds__(128)
 #pragma unroll
     for (int i = 0; i < 4; i++) {
         u32 e = 2 * (lane + 32 * i);
-        if (e < head_dim) *reinterpret_cast<u32 *>(to + e) = to_bf16x2(low[i], high[i]);
+        if (e < head_dim) *reinterpret_cast<u32 *>(to + e) = to_pair(low[i], high[i], to);
     }
 }
+
+#define ENTRY(KV, NORM)                                                                                                \
+    extern "C" __global__ void __launch_bounds__(128) rope_kv_write_##KV(                                              \
+        KV *q, KV *slab, const bf16 *qkv, const float *angles, const u32 *ids, const u32 *rows, const u32 *positions,  \
+        const NORM *q_norm, const NORM *k_norm, u64 pool, u64 block_stride, u64 layer_base, u32 block_tokens,          \
+        u32 table_rows, u32 table_columns, u32 heads, u32 kv_heads, u32 head_dim, u32 pairs, u32 flags, float epsilon, \
+        u64 units) {                                                                                                   \
+        rope_kv_write(q, slab, q_norm, k_norm,                                                                         \
+                      RopeArgs{qkv, angles, ids, rows, positions, pool, block_stride, layer_base, block_tokens,        \
+                               table_rows, table_columns, heads, kv_heads, head_dim, pairs, flags, epsilon, units});   \
+    }
+
+ENTRY(bf16, bf16)
+ENTRY(f16, float)

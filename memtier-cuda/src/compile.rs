@@ -178,7 +178,7 @@ mod tests {
         assert_eq!(uses.len(), crate::kernels::entries::ENTRIES.len() * CUBINS.len());
         for KernelUse { kernel, target, registers, stack, spills, shared } in uses {
             assert_eq!((stack, spills), (0, 0), "{kernel} on {target}");
-            assert!(registers > 0 && registers <= 255 && shared <= 1024, "{kernel} on {target}: {registers} registers");
+            assert!(registers > 0 && registers <= 255 && shared <= 4096, "{kernel} on {target}: {registers} registers");
         }
         match std::env::var_os("MEMTIER_NVDISASM") {
             None => println!("skipped: MEMTIER_NVDISASM does not name a nvdisasm; instructions were not looked at"),
@@ -187,7 +187,7 @@ mod tests {
                     let found = opcodes(&nvdisasm, &folder.join(target).join(format!("{name}.cubin")));
                     let has = |name: &str| found.contains_key(name);
                     assert!(has("EXIT") && !has("LDL") && !has("STL"), "{name} on {target}: {found:?}");
-                    if *name == "decode" {
+                    if ["decode", "prefill", "project"].contains(name) {
                         // Tensor cores, matrix loads, and copies that bypass the registers.
                         assert!(has("HMMA") && has("LDSM") && has("LDGSTS"), "{name} on {target}: {found:?}");
                     }

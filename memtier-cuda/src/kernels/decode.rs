@@ -1,11 +1,10 @@
 //! Paged decode attention.
 
 use memtier::{
-    BlockId, Cuda, Fits, Input, Is, LaunchError, Place, PoolKind, Recorder, SameElement, Slab, StableSpanMut,
-    TableShape, bf16,
+    BlockId, Cuda, Fits, Input, Is, LaunchError, Place, PoolKind, Recorder, SameElement, Slab, StableSpanMut, bf16,
 };
 
-use super::{aligned, entries::Kernel, expect, narrow, product, require};
+use super::{KvElement, PagedKv, aligned, entries::Kernel, expect, narrow, paged::whole_pages, product, require};
 use crate::{
     Kernels,
     launch::{Arg, Grid, launch},
@@ -15,49 +14,6 @@ use crate::{
 const TOGETHER: usize = 16;
 /// Shares that the last block of a sequence can merge.
 const MOST_SHARES: usize = 128;
-/// What a page's tokens are a multiple of: a tile lies in whole pages.
-const PAGE: usize = 16;
-
-/// Where one layer's keys and values are in a block: from element `layer_base` on, keys as kv_heads x block tokens x
-/// head_dim, then values alike.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct PagedKv {
-    /// Where the layer begins in a block, in elements.
-    pub layer_base: usize,
-    /// Key/value heads.
-    pub kv_heads: usize,
-    /// Elements of a head.
-    pub head_dim: usize,
-}
-
-impl PagedKv {
-    /// Elements of one layer in a block of `block_tokens` tokens, or `None` on overflow.
-    pub fn block_elements(&self, block_tokens: usize) -> Option<usize> {
-        self.kv_heads.checked_mul(self.head_dim)?.checked_mul(block_tokens)?.checked_mul(2)
-    }
-
-    /// Checks a layer against its slab (units and tokens of a block, pool) and its table; gives the table's rows and columns.
-    pub(super) fn check(
-        &self,
-        what: &'static str,
-        (block_units, block_tokens, pool): (usize, usize, u64),
-        table: TableShape,
-    ) -> Result<(u32, u32), LaunchError> {
-        let PagedKv { layer_base, kv_heads, head_dim } = *self;
-        // A table whose first row is not set yet names no pool; kernels look again when they run.
-        let ours = table.pool == 0 || table.pool == pool;
-        require(ours, what, "the page table holds ids of another pool than the slab")?;
-        require(head_dim > 0 && head_dim.is_multiple_of(8), what, "a head must have a multiple of 8 elements")?;
-        require(kv_heads > 0, what, "there must be a key/value head")?;
-        let aligned = layer_base.is_multiple_of(8) && block_units.is_multiple_of(8);
-        require(aligned, what, "blocks, and layers in them, must begin on multiples of 8 elements")?;
-        let end = self.block_elements(block_tokens).and_then(|elements| elements.checked_add(layer_base));
-        require(end.is_some_and(|end| end <= block_units), what, "the layer ends behind its block")?;
-        product(what, &[table.columns, block_tokens]).and_then(|tokens| narrow(what, tokens))?;
-        Ok((narrow(what, table.rows)?, narrow(what, table.columns)?))
-    }
-}
-
 /// How a layer attends.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct DecodeShape {
@@ -84,7 +40,7 @@ pub struct DecodeWork<'x, 's, P> {
 impl DecodeShape {
     /// Shares that use the device well for `batch` sequences of `context` tokens.
     pub fn shares_for(kernels: &Kernels, kv: &PagedKv, heads: usize, batch: usize, context: usize) -> usize {
-        let Ok(Variant { tokens, .. }) = variant(kv.head_dim) else { return 1 };
+        let Ok(Variant { tokens, .. }) = variant(false, kv.head_dim) else { return 1 };
         let groups = heads.div_ceil(kv.kv_heads.max(1)).div_ceil(TOGETHER);
         shares_for(kernels.multiprocessors() as usize, batch * kv.kv_heads * groups, context.div_ceil(tokens))
     }
@@ -113,11 +69,14 @@ struct Variant {
 /// Shared memory of a block: what its warps copy into, 48 KiB for every head size.
 const SHARED: u32 = 48 << 10;
 
-fn variant(head_dim: usize) -> Result<Variant, LaunchError> {
-    match head_dim {
-        64 => Ok(Variant { kernel: Kernel::DecodeD64, threads: 128, tokens: 128 }),
-        128 => Ok(Variant { kernel: Kernel::DecodeD128, threads: 128, tokens: 64 }),
-        256 => Ok(Variant { kernel: Kernel::DecodeD256, threads: 64, tokens: 32 }),
+fn variant(f16: bool, head_dim: usize) -> Result<Variant, LaunchError> {
+    match (head_dim, f16) {
+        (64, false) => Ok(Variant { kernel: Kernel::DecodeD64, threads: 128, tokens: 128 }),
+        (128, false) => Ok(Variant { kernel: Kernel::DecodeD128, threads: 128, tokens: 64 }),
+        (256, false) => Ok(Variant { kernel: Kernel::DecodeD256, threads: 64, tokens: 32 }),
+        (64, true) => Ok(Variant { kernel: Kernel::DecodeF16D64, threads: 128, tokens: 128 }),
+        (128, true) => Ok(Variant { kernel: Kernel::DecodeF16D128, threads: 128, tokens: 64 }),
+        (256, true) => Ok(Variant { kernel: Kernel::DecodeF16D256, threads: 64, tokens: 32 }),
         _ => {
             let why = "heads of 64, 128 and 256 elements are served";
             Err(LaunchError::Unsupported { what: "paged_decode: head_dim", why })
@@ -125,19 +84,20 @@ fn variant(head_dim: usize) -> Result<Variant, LaunchError> {
     }
 }
 
-/// Attention of one query a sequence to its pages: `q` and `out` are batch x heads x head_dim, `rows` names the page table
+/// Attention of one query a sequence to its pages, which hold bf16 or f16, and so does `q`: it and `out` are batch x heads x
+/// head_dim, `rows` names the page table
 /// row of each sequence, `lengths` its tokens, the query's own included. A sequence of length zero, one whose row is not in
 /// the table, and one whose pages are all holes get zeros.
 ///
 /// # Errors
 /// [`LaunchError::Shape`] and [`LaunchError::Unsupported`] name what does not fit.
 #[allow(clippy::too_many_arguments, reason = "a layer's pages, its table, its workspace, and three rows of inputs")]
-pub fn paged_decode<K: PoolKind<Element = bf16>, P: Place<Space: Is<Cuda>>, W: Fits<P>>(
+pub fn paged_decode<K: PoolKind<Element: KvElement>, P: Place<Space: Is<Cuda>>, W: Fits<P>>(
     on: &Recorder<P>,
     kernels: &Kernels,
     out: &mut StableSpanMut<'_, impl SameElement<bf16>, impl Fits<P>>,
     work: DecodeWork<'_, '_, W>,
-    q: impl Input<bf16, P>,
+    q: impl Input<K::Element, P>,
     slab: &Slab<'_, K, impl Fits<P>>,
     ids: impl Input<BlockId<K>, P>,
     [rows, lengths]: [impl Input<u32, P>; 2],
@@ -154,8 +114,8 @@ pub fn paged_decode<K: PoolKind<Element = bf16>, P: Place<Space: Is<Cuda>>, W: F
     require((1..=MOST_SHARES).contains(&shares), what, "there must be at least one share, and at most 128")?;
     require(window != Some(0), what, "a window of no tokens sees nothing: use `None` for no window")?;
     let groups = (heads / kv_heads).div_ceil(TOGETHER);
-    let Variant { kernel, threads, .. } = variant(head_dim)?;
-    require(slab.block_tokens().is_multiple_of(PAGE), what, "a block must hold a multiple of 16 tokens")?;
+    let Variant { kernel, threads, .. } = variant(<K::Element as KvElement>::F16, head_dim)?;
+    whole_pages(what, slab.block_tokens())?;
     expect("paged_decode: lengths", batch, lengths.units())?;
     expect("paged_decode: q", product(what, &[batch, heads, head_dim])?, q.units())?;
     expect("paged_decode: out", q.units(), out.units())?;
@@ -241,16 +201,5 @@ mod tests {
         assert_eq!(shares_for(132, 96, 32), 4);
         assert_eq!(shares_for(132, 8, 128), 16);
         assert_eq!(shares_for(132, 1, 1), 1);
-    }
-
-    #[test]
-    fn a_layer_that_ends_behind_its_block_is_refused() {
-        let kv = PagedKv { layer_base: 8, kv_heads: 2, head_dim: 64 };
-        let table = TableShape { rows: 1, columns: 4, pool: 3 };
-        let units = kv.block_elements(16).unwrap();
-        assert!(kv.check("test", (units, 16, 3), table).is_err());
-        assert_eq!(kv.check("test", (units + 8, 16, 3), table), Ok((1, 4)));
-        assert!(kv.check("test", (units + 8, 16, 4), table).is_err());
-        assert_eq!(kv.check("test", (units + 8, 16, 4), TableShape { pool: 0, ..table }), Ok((1, 4)));
     }
 }

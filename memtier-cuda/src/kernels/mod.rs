@@ -6,15 +6,25 @@
 mod decode;
 pub(crate) mod entries;
 mod gate;
+mod matrix;
 mod norm;
+mod paged;
+mod prefill;
+mod project;
 mod rope;
+mod rows;
 pub(crate) mod sources;
 mod vector;
 
-pub use decode::{DecodeShape, DecodeWork, PagedKv, paged_decode};
+pub use decode::{DecodeShape, DecodeWork, paged_decode};
 pub use gate::{Activation, gate};
-pub use norm::{residual_rms_norm, residual_rms_norm_bf16, rms_norm, rms_norm_bf16};
-pub use rope::{HeadNorms, RopeShape, RopeStyle, rope_angles, rope_kv_write};
+pub use matrix::{Matrix, MatrixFormat};
+pub use norm::{add_rms_norm, residual_rms_norm, residual_rms_norm_bf16, rms_norm, rms_norm_bf16, rms_norm_wide};
+pub use paged::{KvElement, PagedKv};
+pub use prefill::{PrefillShape, paged_prefill};
+pub use project::{Inputs, is_few, project, project_add, project_f32, project_gated};
+pub use rope::{HeadNorms, RopeShape, RopeStyle, rope_angles, rope_angles_of, rope_kv_write};
+pub use rows::{begin_pass, embed, gather_rows, sample, softcap};
 pub use vector::{add, scale};
 
 use memtier::LaunchError;

@@ -95,3 +95,51 @@ norms! {
     rms_norm residual_rms_norm f32: RmsNormF32 ResidualRmsNormF32;
     rms_norm_bf16 residual_rms_norm_bf16 bf16: RmsNormBf16 ResidualRmsNormBf16;
 }
+
+/// As [`rms_norm`], with a weight of f32.
+///
+/// # Errors
+/// As [`rms_norm`].
+pub fn rms_norm_wide<P: Place<Space: Is<Cuda>>>(
+    on: &Recorder<P>,
+    kernels: &Kernels,
+    out: &mut StableSpanMut<'_, impl SameElement<bf16>, impl Fits<P>>,
+    x: impl Input<f32, P>,
+    weight: impl Input<f32, P>,
+    (rows, epsilon): (usize, f32),
+) -> Result<(), LaunchError> {
+    let (out, x, weight) = (out.output::<bf16, P>(on), x.input(), weight.input());
+    let spans = [("rms_norm: out", out.units()), ("rms_norm: x", x.units())];
+    let Some((grid, hidden)) = shape(weight.units(), &spans, rows)? else { return Ok(()) };
+    aligned("rms_norm", 16, &[out.addr(), x.addr(), weight.addr()])?;
+    let words = [out.addr(), x.addr(), weight.addr(), hidden.word(), epsilon.word()];
+    let kernels = kernels.clone();
+    on.launch(&[out.stream(), x.stream(), weight.stream()], move |queue| {
+        // SAFETY: as in `rms_norm`.
+        unsafe { launch(queue, kernels.function(Kernel::RmsNormWide), grid, &words) }
+    })
+}
+
+/// `residual += delta / rms(delta) * weight` by rows of `weight.len()` elements, all f32: a norm behind attention or feed-forward.
+///
+/// # Errors
+/// As [`rms_norm`].
+pub fn add_rms_norm<P: Place<Space: Is<Cuda>>>(
+    on: &Recorder<P>,
+    kernels: &Kernels,
+    residual: &mut StableSpanMut<'_, impl SameElement<f32>, impl Fits<P>>,
+    delta: impl Input<f32, P>,
+    weight: impl Input<f32, P>,
+    (rows, epsilon): (usize, f32),
+) -> Result<(), LaunchError> {
+    let (residual, delta, weight) = (residual.output::<f32, P>(on), delta.input(), weight.input());
+    let spans = [("add_rms_norm: residual", residual.units()), ("add_rms_norm: delta", delta.units())];
+    let Some((grid, hidden)) = shape(weight.units(), &spans, rows)? else { return Ok(()) };
+    aligned("add_rms_norm", 16, &[residual.addr(), delta.addr(), weight.addr()])?;
+    let words = [residual.addr(), delta.addr(), weight.addr(), hidden.word(), epsilon.word()];
+    let kernels = kernels.clone();
+    on.launch(&[residual.stream(), delta.stream(), weight.stream()], move |queue| {
+        // SAFETY: as in `residual_rms_norm`, without another output.
+        unsafe { launch(queue, kernels.function(Kernel::AddRmsNorm), grid, &words) }
+    })
+}

@@ -1,11 +1,11 @@
 //! Rotary positions, with the write of keys and values into their pages.
 
 use memtier::{
-    BlockId, Cuda, Fits, Input, Is, LaunchError, Place, PoolKind, Recorder, SameElement, SlabMut, StableSpan,
+    BlockId, Cuda, Element, Fits, Input, Is, LaunchError, Place, PoolKind, Recorder, SameElement, SlabMut, StableSpan,
     StableSpanMut, bf16,
 };
 
-use super::{PagedKv, aligned, entries::Kernel, expect, narrow, product, require};
+use super::{KvElement, PagedKv, aligned, entries::Kernel, expect, narrow, product, require};
 use crate::{
     Kernels,
     launch::{Arg, Grid, launch},
@@ -33,11 +33,11 @@ pub struct RopeShape {
 
 /// Norms of queries and keys by head, before they rotate.
 #[derive(Clone, Copy)]
-pub struct HeadNorms<'a, P> {
+pub struct HeadNorms<'a, P, W: Element = bf16> {
     /// The weight of query heads: one head's elements.
-    pub q: StableSpan<'a, bf16, P>,
+    pub q: StableSpan<'a, W, P>,
     /// The weight of key heads.
-    pub k: StableSpan<'a, bf16, P>,
+    pub k: StableSpan<'a, W, P>,
     /// What is added to the mean square.
     pub epsilon: f32,
 }
@@ -73,7 +73,36 @@ pub fn rope_angles<P: Place<Space: Is<Cuda>>>(
     })
 }
 
-/// Rotates queries and keys, and writes keys and values into their pages.
+/// The same for `pairs` frequencies `scale * base^(-pair / pairs)`, in f64.
+///
+/// # Errors
+/// [`LaunchError::Shape`], and [`LaunchError::Unsupported`] for a base or scale that is not above 0.
+pub fn rope_angles_of<P: Place<Space: Is<Cuda>>>(
+    on: &Recorder<P>,
+    kernels: &Kernels,
+    angles: &mut StableSpanMut<'_, impl SameElement<f32>, impl Fits<P>>,
+    positions: impl Input<u32, P>,
+    (pairs, base, scale): (usize, f32, f32),
+) -> Result<(), LaunchError> {
+    let (what, angles, positions) = ("rope_angles_of", angles.output::<f32, P>(on), positions.input());
+    require(base > 0.0 && scale > 0.0, what, "base and scale must be above 0")?;
+    let total = product(what, &[positions.units(), pairs])?;
+    expect("rope_angles_of: angles", product(what, &[total, 2])?, angles.units())?;
+    if total == 0 {
+        return Ok(());
+    }
+    aligned(what, 8, &[angles.addr()])?;
+    let grid = Grid { blocks: (narrow(what, total.div_ceil(128))?, 1, 1), threads: 128, shared: 0 };
+    let (base, scale) = (f64::from(base).log2().to_bits(), f64::from(scale).log2().to_bits());
+    let words = [angles.addr(), positions.addr(), base, scale, narrow(what, pairs)?.word(), total as u64];
+    let kernels = kernels.clone();
+    on.launch(&[angles.stream(), positions.stream()], move |queue| {
+        // SAFETY: as in `rope_angles`.
+        unsafe { launch(queue, kernels.function(Kernel::RopeAnglesOf), grid, &words) }
+    })
+}
+
+/// Rotates queries and keys, and writes keys and values into their pages, which hold bf16 or f16; rotated queries are the same.
 ///
 /// `qkv` has a row a token: query heads, key heads, value heads. Rotated queries go to `q`, tokens x heads x head_dim. Keys
 /// and values of token `i` go to position `positions[i]` of row `rows[i]` of the page table; a token whose row or position is
@@ -82,19 +111,19 @@ pub fn rope_angles<P: Place<Space: Is<Cuda>>>(
 /// # Errors
 /// [`LaunchError::Shape`] and [`LaunchError::Unsupported`] name what does not fit.
 #[allow(clippy::too_many_arguments, reason = "a layer's pages, its table, and three rows of inputs")]
-pub fn rope_kv_write<K: PoolKind<Element = bf16>, P: Place<Space: Is<Cuda>>>(
+pub fn rope_kv_write<K: PoolKind<Element: KvElement>, P: Place<Space: Is<Cuda>>>(
     on: &Recorder<P>,
     kernels: &Kernels,
-    q: &mut StableSpanMut<'_, impl SameElement<bf16>, impl Fits<P>>,
+    q: &mut StableSpanMut<'_, impl SameElement<K::Element>, impl Fits<P>>,
     slab: &mut SlabMut<'_, K, impl Fits<P>>,
     ids: impl Input<BlockId<K>, P>,
     qkv: impl Input<bf16, P>,
     angles: impl Input<f32, P>,
     [rows, positions]: [impl Input<u32, P>; 2],
-    norms: Option<HeadNorms<'_, P>>,
+    norms: Option<HeadNorms<'_, P, <K::Element as KvElement>::Norm>>,
     (kv, shape): (PagedKv, RopeShape),
 ) -> Result<(), LaunchError> {
-    let (q, slab, ids) = (q.output::<bf16, P>(on), slab.raw(), ids.input());
+    let (q, slab, ids) = (q.output::<K::Element, P>(on), slab.raw(), ids.input());
     let (qkv, angles, rows, positions) = (qkv.input(), angles.input(), rows.input(), positions.input());
     let PagedKv { layer_base, kv_heads, head_dim } = kv;
     let RopeShape { heads, pairs, style } = shape;
@@ -113,7 +142,9 @@ pub fn rope_kv_write<K: PoolKind<Element = bf16>, P: Place<Space: Is<Cuda>>>(
     if let Some(norms) = norms {
         expect("rope_kv_write: q norm", head_dim, norms.q.len())?;
         expect("rope_kv_write: k norm", head_dim, norms.k.len())?;
-        let (q, k) = (Input::<bf16, P>::input(norms.q), Input::<bf16, P>::input(norms.k));
+        let (q, k) = (norms.q, norms.k);
+        let q = Input::<<K::Element as KvElement>::Norm, P>::input(q);
+        let k = Input::<<K::Element as KvElement>::Norm, P>::input(k);
         (flags, epsilon, norm_addrs) = (flags | 2, norms.epsilon, [q.addr(), k.addr()]);
         norm_streams = [q.stream(), k.stream()];
     }
@@ -146,6 +177,7 @@ pub fn rope_kv_write<K: PoolKind<Element = bf16>, P: Place<Space: Is<Cuda>>>(
         epsilon.word(),
         units as u64,
     ];
+    let kernel = if <K::Element as KvElement>::F16 { Kernel::RopeKvWriteF16 } else { Kernel::RopeKvWriteBf16 };
     let [of_q_norm, of_k_norm] = norm_streams;
     let streams = [
         q.stream(),
@@ -164,6 +196,6 @@ pub fn rope_kv_write<K: PoolKind<Element = bf16>, P: Place<Space: Is<Cuda>>>(
         // slab, borrowed mutably, at blocks that the table names: the ids of this pool's tickets, pinned by their rows and
         // so committed, or holes. The layer's part of a block was checked to be inside of it. The caller's views (or the
         // graph) keep all of it.
-        unsafe { launch(queue, kernels.function(Kernel::RopeKvWriteBf16), grid, &words) }
+        unsafe { launch(queue, kernels.function(kernel), grid, &words) }
     })
 }

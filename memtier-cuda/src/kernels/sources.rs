@@ -7,6 +7,9 @@ pub(crate) const SOURCES: &[(&str, &str)] = &[
     ("gate", include_str!("../../../kernels/gate.cu")),
     ("rope", include_str!("../../../kernels/rope.cu")),
     ("decode", include_str!("../../../kernels/decode.cu")),
+    ("prefill", include_str!("../../../kernels/prefill.cu")),
+    ("project", include_str!("../../../kernels/project.cu")),
+    ("rows", include_str!("../../../kernels/rows.cu")),
 ];
 
 /// What they include.

@@ -1,0 +1,271 @@
+//! Projections, and the two ends of a forward pass, against f64 on the CPU.
+
+mod support;
+
+use memtier::{Bytes, TableSpec, bf16};
+use memtier_cuda::kernels::{
+    Activation, Inputs, Matrix, add_rms_norm, begin_pass, embed, gather_rows, is_few, project, project_add,
+    project_f32, project_gated, rms_norm_wide, rope_angles_of, sample, softcap,
+};
+use support::{Rig, Rng, distance, pool, wide};
+
+fn rig() -> Option<Rig> {
+    Rig::new(Bytes::mib(256), pool(16, 16 * 64, 8), TableSpec { rows: 2, columns: 4 })
+}
+
+/// A span of these values in the step's scratch.
+macro_rules! span {
+    ($step:ident, $element:ty, $values:expr) => {{
+        let values = &$values;
+        let mut span = $step.scratch.take::<$element>(values.len()).unwrap();
+        $step.on.write(&mut span, values).unwrap();
+        span
+    }};
+}
+
+/// Reads a span back.
+macro_rules! read {
+    ($step:ident, $element:ty, $span:expr) => {{
+        let mut found = vec![<$element>::default(); $span.len()];
+        $step.on.read::<$element>(&$span, &mut found).unwrap();
+        found
+    }};
+}
+
+/// `rows` x outputs of one matrix in f64.
+fn products(x: &[f64], weights: &[bf16], columns: usize) -> Vec<Vec<f64>> {
+    let weights: Vec<f64> = wide(weights).collect();
+    let row = |x: &[f64]| weights.chunks(columns).map(|w| w.iter().zip(x).map(|(w, x)| w * x).sum()).collect();
+    x.chunks(columns).map(row).collect()
+}
+
+/// Row by row, the outputs of several matrices side by side.
+fn beside(parts: &[Vec<Vec<f64>>]) -> Vec<f64> {
+    (0..parts[0].len()).flat_map(|row| parts.iter().flat_map(move |part| part[row].clone())).collect()
+}
+
+fn normed(x: &[f32], weight: &[f32], epsilon: f32) -> Vec<f64> {
+    let row = |row: &[f32]| -> Vec<f64> {
+        let mean = row.iter().map(|x| f64::from(*x).powi(2)).sum::<f64>() / row.len() as f64;
+        let scale = 1.0 / (mean + f64::from(epsilon)).sqrt();
+        row.iter().zip(weight).map(|(x, w)| f64::from(*x) * scale * f64::from(*w)).collect()
+    };
+    x.chunks(weight.len()).flat_map(row).collect()
+}
+
+/// How far correctly rounded bf16 may be where there are few of them.
+const BOUND: f64 = 4.2e-3;
+/// How far sums of f32 may be. The tensor cores cut what they add: over 30,000 products that was seen to be 2.9e-5.
+const SUM: f64 = 1e-4;
+
+#[test]
+fn projections_of_few_and_of_many_rows() {
+    let Some(Rig { kernels, mut engine, mut stream, .. }) = rig() else { return };
+    let mut rng = Rng(41);
+    for (rows, columns, outputs) in [
+        (1, 8, vec![1]),
+        (1, 576, vec![576, 192, 192]),
+        (3, 64, vec![5, 70]),
+        (4, 1536, vec![576]),
+        (1, 30_000, vec![9]),
+        (2, 9_000, vec![33]),
+        (5, 576, vec![65, 64, 1]),
+        (64, 1536, vec![576]),
+        (130, 200, vec![96, 31]),
+        (300, 72, vec![200, 40, 130]),
+    ] {
+        let columns = columns / 8 * 8;
+        let x = rng.bf16s(rows * columns);
+        let weights: Vec<_> = outputs.iter().map(|outputs| rng.bf16s(outputs * columns)).collect();
+        let all: usize = outputs.iter().sum();
+        let x64: Vec<f64> = wide(&x).collect();
+        let parts: Vec<_> = weights.iter().map(|weights| products(&x64, weights, columns)).collect();
+        let expected = beside(&parts);
+        let mut step = engine.step(&mut stream).unwrap();
+        let x = span!(step, bf16, x);
+        let spans: Vec<_> = weights.iter().map(|weights| span!(step, bf16, weights[..])).collect();
+        let matrices: Vec<_> =
+            spans.iter().zip(&outputs).map(|(span, rows)| Matrix::new(span.read(), *rows, columns).unwrap()).collect();
+        let case = format!("{rows} x {columns} to {outputs:?}, few: {}", is_few(rows, columns));
+
+        let mut out = span!(step, bf16, vec![bf16::NAN; rows * all]);
+        project(step.on, &kernels, &mut out, &matrices, Inputs::Plain(x.read()), rows).unwrap();
+        let far = distance(wide(&read!(step, bf16, out)), &expected);
+        assert!(far < BOUND, "{case}: bf16 {far}");
+
+        let mut out = span!(step, f32, vec![f32::NAN; rows * all]);
+        project_f32(step.on, &kernels, &mut out, &matrices, Inputs::Plain(x.read()), rows).unwrap();
+        let first = read!(step, f32, out);
+        let far = distance(first.iter().map(|x| f64::from(*x)), &expected);
+        assert!(far < SUM, "{case}: f32 {far}");
+        project_f32(step.on, &kernels, &mut out, &matrices, Inputs::Plain(x.read()), rows).unwrap();
+        assert!(read!(step, f32, out) == first, "{case}: the same inputs gave other bits");
+
+        let before = rng.f32s(rows * outputs[0]);
+        let mut out = span!(step, f32, before);
+        project_add(step.on, &kernels, &mut out, matrices[0], Inputs::Plain(x.read()), rows).unwrap();
+        let sum: Vec<f64> = beside(&parts[..1]).iter().zip(&before).map(|(x, y)| x + f64::from(*y)).collect();
+        let far = distance(read!(step, f32, out).iter().map(|x| f64::from(*x)), &sum);
+        assert!(far < SUM, "{case}: add {far}");
+    }
+}
+
+#[test]
+fn inputs_that_are_normalised_and_gated_on_the_way() {
+    let Some(Rig { kernels, mut engine, mut stream, .. }) = rig() else { return };
+    let mut rng = Rng(42);
+    for (rows, columns, outputs) in [(1, 576, 1536), (4, 640, 70), (2, 64, 33), (3, 2048, 8)] {
+        let (x, norm) = (rng.f32s(rows * columns), rng.f32s(columns));
+        let weights = [rng.bf16s(outputs * columns), rng.bf16s(outputs * columns)];
+        // What is multiplied is rounded to bf16.
+        let inputs: Vec<f64> = normed(&x, &norm, 1e-5).iter().map(|x| f64::from(bf16::from_f64(*x).to_f32())).collect();
+        let [gate, up] = weights.each_ref().map(|weights| beside(&[products(&inputs, weights, columns)]));
+        let mut step = engine.step(&mut stream).unwrap();
+        let (x, norm) = (span!(step, f32, x), span!(step, f32, norm));
+        let spans = [span!(step, bf16, weights[0]), span!(step, bf16, weights[1])];
+        let matrices = spans.each_ref().map(|span| Matrix::new(span.read(), outputs, columns).unwrap());
+        let inputs = Inputs::Normed { x: x.read(), weight: norm.read(), epsilon: 1e-5 };
+        let mut out = span!(step, f32, vec![f32::NAN; rows * outputs]);
+        project_f32(step.on, &kernels, &mut out, &matrices[..1], inputs, rows).unwrap();
+        let far = distance(read!(step, f32, out).iter().map(|x| f64::from(*x)), &gate);
+        assert!(far < 1e-3, "normed {rows} x {columns}: {far}");
+
+        let mut alone = span!(step, bf16, vec![bf16::NAN; rows * columns]);
+        rms_norm_wide(step.on, &kernels, &mut alone, &x, &norm, (rows, 1e-5)).unwrap();
+        let mut again = span!(step, f32, vec![f32::NAN; rows * outputs]);
+        project_f32(step.on, &kernels, &mut again, &matrices[..1], Inputs::Plain(alone.read()), rows).unwrap();
+        let far = distance(read!(step, f32, again).iter().map(|x| f64::from(*x)), &gate);
+        assert!(far < 1e-3, "norm, then {rows} x {columns}: {far}");
+
+        for activation in [Activation::Silu, Activation::GeluTanh] {
+            let act = |x: f64| match activation {
+                Activation::Silu => x / (1.0 + (-x).exp()),
+                Activation::GeluTanh => {
+                    0.5 * x * (1.0 + ((2.0 / std::f64::consts::PI).sqrt() * (x + 0.044715 * x * x * x)).tanh())
+                }
+            };
+            let expected: Vec<f64> = gate.iter().zip(&up).map(|(gate, up)| act(*gate) * up).collect();
+            let mut out = span!(step, bf16, vec![bf16::NAN; rows * outputs]);
+            project_gated(step.on, &kernels, &mut out, matrices, inputs, (rows, activation)).unwrap();
+            let far = distance(wide(&read!(step, bf16, out)), &expected);
+            assert!(far < 8e-3, "{activation:?} {rows} x {columns}: {far}");
+        }
+    }
+}
+
+#[test]
+fn what_does_not_fit_is_refused_before_the_launch() {
+    let Some(Rig { kernels, mut engine, mut stream, .. }) = rig() else { return };
+    let mut step = engine.step(&mut stream).unwrap();
+    let weights = step.scratch.take::<bf16>(64 * 64).unwrap();
+    let x = step.scratch.take::<bf16>(64 * 5).unwrap();
+    let mut out = step.scratch.take::<bf16>(64 * 5).unwrap();
+    let refused = Matrix::new(weights.read(), 64, 63).err().unwrap();
+    assert!(refused.to_string().contains("matrix"), "{refused}");
+    let matrix = Matrix::new(weights.read(), 64, 64).unwrap();
+    let refused = project(step.on, &kernels, &mut out, &[matrix], Inputs::Plain(x.read()), 4).unwrap_err();
+    assert!(refused.to_string().contains("project: out"), "{refused}");
+    let refused = project(step.on, &kernels, &mut out, &[], Inputs::Plain(x.read()), 5).unwrap_err();
+    assert!(refused.to_string().contains("one to three"), "{refused}");
+    let pair = [matrix, matrix];
+    let refused = project_gated(step.on, &kernels, &mut out, pair, Inputs::Plain(x.read()), (5, Activation::Silu));
+    assert!(refused.unwrap_err().to_string().contains("then gate"));
+}
+
+#[test]
+fn the_two_ends_of_a_pass() {
+    let Some(Rig { kernels, mut engine, mut stream, .. }) = rig() else { return };
+    let mut rng = Rng(43);
+    let mut step = engine.step(&mut stream).unwrap();
+    let (vocab, hidden) = (50, 72);
+    let table = rng.bf16s(vocab * hidden);
+    let tokens = [3u32, 49, 0, 50, 7];
+    let span = span!(step, bf16, table);
+    let ids = span!(step, u32, tokens);
+    let mut x = span!(step, f32, vec![f32::NAN; tokens.len() * hidden]);
+    embed(step.on, &kernels, &mut x, Matrix::new(span.read(), vocab, hidden).unwrap(), &ids, 1.5).unwrap();
+    let found = read!(step, f32, x);
+    let row = |token: u32| match token < 50 {
+        true => table[token as usize * hidden..][..hidden].iter().map(|x| 1.5 * x.to_f32()).collect(),
+        false => vec![0.0; hidden],
+    };
+    assert_eq!(found, tokens.into_iter().flat_map(row).collect::<Vec<_>>());
+
+    let picks = span!(step, u32, [4u32, 0, 9]);
+    let mut picked = span!(step, f32, vec![f32::NAN; 3 * hidden]);
+    gather_rows(step.on, &kernels, &mut picked, &x, &picks, hidden).unwrap();
+    let expected = [&found[4 * hidden..], &found[..hidden], &vec![0.0; hidden]].concat();
+    assert_eq!(read!(step, f32, picked), expected);
+
+    let (delta, weight) = (rng.f32s(3 * hidden), rng.f32s(hidden));
+    let (delta_span, weight_span) = (span!(step, f32, delta), span!(step, f32, weight));
+    add_rms_norm(step.on, &kernels, &mut picked, &delta_span, &weight_span, (3, 1e-6)).unwrap();
+    let sum: Vec<f64> =
+        normed(&delta, &weight, 1e-6).iter().zip(&expected).map(|(add, x)| add + f64::from(*x)).collect();
+    let far = distance(read!(step, f32, picked).iter().map(|x| f64::from(*x)), &sum);
+    assert!(far < 1e-5, "{far}");
+
+    let mut capped = span!(step, f32, delta);
+    softcap(step.on, &kernels, &mut capped, 2.0).unwrap();
+    let expected: Vec<f64> = delta.iter().map(|x| 2.0 * (f64::from(*x) / 2.0).tanh()).collect();
+    let far = distance(read!(step, f32, capped).iter().map(|x| f64::from(*x)), &expected);
+    assert!(far < 1e-5, "{far}");
+
+    let positions = span!(step, u32, [0u32, 5, 8191, 100_000]);
+    let (mut sees, mut arrived) = (span!(step, u32, [9u32; 4]), span!(step, u32, [9u32; 700]));
+    begin_pass(step.on, &kernels, &mut sees, &mut arrived, &positions).unwrap();
+    assert_eq!(read!(step, u32, sees), [1, 6, 8192, 100_001]);
+    assert!(read!(step, u32, arrived).iter().all(|counter| *counter == 0));
+    let mut angles = span!(step, f32, vec![f32::NAN; 4 * 32 * 2]);
+    rope_angles_of(step.on, &kernels, &mut angles, &positions, (32, 1e6, 0.125)).unwrap();
+    for (index, pair) in read!(step, f32, angles).chunks(2).enumerate() {
+        let frequency = 0.125 * 1e6f64.powf(-((index % 32) as f64) / 32.0);
+        let angle = [0.0, 5.0, 8191.0, 100_000.0][index / 32] * frequency;
+        let apart = (f64::from(pair[0]) - angle.cos()).abs().max((f64::from(pair[1]) - angle.sin()).abs());
+        assert!(apart < 1e-6, "{index}: {apart}");
+    }
+}
+
+#[test]
+fn tokens_are_chosen_as_asked() {
+    let Some(Rig { kernels, mut engine, mut stream, .. }) = rig() else { return };
+    let mut rng = Rng(44);
+    for vocab in [1, 7, 300, 49_152] {
+        let mut step = engine.step(&mut stream).unwrap();
+        let mut logits = rng.f32s(vocab);
+        let largest = rng.below(vocab);
+        logits[largest] = 9.0;
+        if largest + 1 < vocab {
+            // An equal one behind it does not count.
+            logits[vocab - 1] = 9.0;
+        }
+        // Rows: greedy; top-k of one; a small top-p; and draws with many different bits.
+        let draws = 200;
+        let rows = 3 + draws;
+        let all: Vec<f32> = (0..rows).flat_map(|_| logits.clone()).collect();
+        let how: Vec<f32> =
+            [[0.0, 1.0], [1.0, 1.0], [1.0, 1e-6]].into_iter().chain((0..draws).map(|_| [2.5, 1.0])).flatten().collect();
+        let numbers: Vec<u32> = [[0, 0, 0], [1, !0, !0], [0, !0, !0]]
+            .into_iter()
+            .chain((0..draws).map(|draw| [5, 0, (u64::from(u32::MAX) * draw as u64 / draws as u64) as u32]))
+            .flatten()
+            .collect();
+        let (all, how, numbers) = (span!(step, f32, all), span!(step, f32, how), span!(step, u32, numbers));
+        let mut sampled = span!(step, u32, vec![u32::MAX; rows]);
+        sample(step.on, &kernels, &mut sampled, &all, &how, &numbers, vocab).unwrap();
+        let found = read!(step, u32, sampled);
+        assert_eq!(found[..3], [largest as u32; 3], "of {vocab}");
+        // The five largest, the first of equals first, as often as their weights say.
+        let mut order: Vec<usize> = (0..vocab).collect();
+        order.sort_by(|a, b| logits[*b].total_cmp(&logits[*a]).then(a.cmp(b)));
+        order.truncate(5);
+        let weight = |token: usize| ((f64::from(logits[token]) - 9.0) / 2.5).exp();
+        let total: f64 = order.iter().map(|token| weight(*token)).sum();
+        for token in &order {
+            let count = found[3..].iter().filter(|found| **found == *token as u32).count() as f64;
+            let expected = weight(*token) / total * draws as f64;
+            assert!((count - expected).abs() < 2.5, "token {token} of {vocab}: {count}, {expected} expected");
+        }
+        assert!(found[3..].iter().all(|found| order.contains(&(*found as usize))));
+    }
+}
