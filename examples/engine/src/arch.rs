@@ -74,6 +74,8 @@ pub struct Arch {
     pub window: usize,
     /// Copies of a window that are kept at the end of cached prefixes.
     pub window_snapshots: usize,
+    /// Blocks of a second tier for cached prefixes; 0 where there is none.
+    pub cold_blocks: usize,
     /// The context the model was trained on.
     pub trained_context: u32,
 }
@@ -104,6 +106,7 @@ impl Arch {
             window_elements: 0,
             window: 0,
             window_snapshots: 0,
+            cold_blocks: 0,
             trained_context: model.context_length,
         };
         for layer in &model.layers {

@@ -37,6 +37,10 @@ pub struct Settings {
     pub prefix_cache: bool,
     /// Copies of a sliding window that are kept for that: a prompt is found where one is. Nothing for models without a window.
     pub window_snapshots: usize,
+    /// Blocks of a second tier, where cached prefixes go that the pool has no room for; 0 is off. Not for models with a window.
+    pub cold_blocks: usize,
+    /// Where cached prefixes are saved and loaded; `None` forgets them with the process. Not for models with a window.
+    pub prefix_store: Option<PathBuf>,
     /// Tokens that a greedy request guesses ahead in each pass, from what it has seen; 0 is off.
     pub draft: usize,
     /// Settings that a refusal must not suggest to change.
@@ -73,6 +77,8 @@ impl Default for Settings {
             threads: std::thread::available_parallelism().map_or(1, usize::from),
             prefix_cache: true,
             window_snapshots: 2,
+            cold_blocks: 0,
+            prefix_store: None,
             draft: 0,
             locks: Locks::default(),
             vram_budget: None,
@@ -123,6 +129,13 @@ impl Settings {
                 "passes over two devices are not recorded: leave out --gpu-layers",
             ));
         }
+        within("cold-blocks", self.cold_blocks.max(1), 1 << 24)?;
+        for (name, is_set) in [("cold-blocks", self.cold_blocks > 0), ("prefix-store", self.prefix_store.is_some())] {
+            if is_set && (!self.prefix_cache || self.gpu_layers.is_some()) {
+                let remedy = "it keeps cached prefixes: leave out --no-prefix-cache and --gpu-layers";
+                return Err(setting(name, "set", remedy));
+            }
+        }
         within("draft", self.draft.max(1), 64)?;
         within("window-snapshots", self.window_snapshots.max(1), 1 << 10)?;
         self.ladder()?;
@@ -142,7 +155,13 @@ impl Settings {
     pub(crate) fn arch(&self, file: &ModelFile) -> Result<Arch, EngineError> {
         let description = ModelDescription::from_gguf(file.gguf())?;
         let snapshots = if self.prefix_cache { self.window_snapshots } else { 0 };
-        let arch = Arch::new(file, &description, self.block_tokens)?.with_snapshots(snapshots);
+        let mut arch = Arch::new(file, &description, self.block_tokens)?.with_snapshots(snapshots);
+        if arch.window > 0 && (self.cold_blocks > 0 || self.prefix_store.is_some()) {
+            // A prompt starts where there is a copy of its window, and those stay where they are.
+            let what = "cold-blocks and prefix-store with a sliding window".to_owned();
+            return Err(EngineError::Unsupported { what, why: "windows are kept in their own pool only" });
+        }
+        arch.cold_blocks = self.cold_blocks;
         match self.kv_low {
             Some(_) => arch.with_low(self.max_seq_len.div_ceil(self.block_tokens)),
             None => Ok(arch),

@@ -117,6 +117,12 @@ pub enum EngineError {
     /// The prefix cache.
     #[error(transparent)]
     Prefix(#[from] memtier::PrefixCacheError),
+    /// The second tier of the prefix cache.
+    #[error(transparent)]
+    Tier(#[from] memtier::TierError),
+    /// Saved prefixes.
+    #[error("saved prefixes: {0}")]
+    Store(Box<memtier_store::StoreError>),
     /// A block that is shared could not be copied before it is written.
     #[error(transparent)]
     Own(#[from] memtier::OwnError),
@@ -167,6 +173,12 @@ pub enum EngineError {
     /// Requests still run.
     #[error("{0}")]
     Busy(String),
+}
+
+impl From<memtier_store::StoreError> for EngineError {
+    fn from(error: memtier_store::StoreError) -> Self {
+        EngineError::Store(Box::new(error))
+    }
 }
 
 impl From<DrainError<Model>> for EngineError {

@@ -50,6 +50,15 @@ impl ModelFile {
         &self.gguf
     }
 
+    /// A hash of all bytes of all its parts: the same for the same model, whatever it is called.
+    pub fn digest(&self) -> [u8; 32] {
+        let mut hasher = blake3::Hasher::new();
+        for part in &self.parts {
+            hasher.update(&(part.len() as u64).to_le_bytes()).update(part);
+        }
+        *hasher.finalize().as_bytes()
+    }
+
     /// A tensor's description and its bytes.
     pub fn tensor(&self, name: &str) -> Option<(&TensorInfo, &[u8])> {
         let tensor = self.gguf.tensor(name)?;

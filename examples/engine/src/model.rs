@@ -30,6 +30,8 @@ pub struct Model<S: Space = Host> {
     pub low: Option<BlockPool<GlobalKv<u8>, S>>,
     /// Which of these blocks each sequence has.
     pub low_table: Option<PageTable<GlobalKv<u8>, S>>,
+    /// Cached blocks of `kv` that made room for others.
+    pub cold: Option<BlockPool<GlobalKv<f16>, S>>,
     /// Keys and values of layers with a sliding window.
     pub window: Option<BlockPool<SwaKv<f16>, S>>,
     /// Which of these blocks each sequence has.
@@ -76,6 +78,8 @@ pub fn spec(arch: &Arch, config: &Config) -> ModelSpec {
         table,
         low: (arch.low_bytes > 0).then_some(low),
         low_table: (arch.low_bytes > 0).then_some(table),
+        cold: (arch.cold_blocks > 0)
+            .then(|| PoolSpec::fixed(per_block, arch.global_elements, Blocks::new(arch.cold_blocks as u64))),
         window: has_window.then(|| PoolSpec::fixed(per_block, arch.window_elements, Blocks::new(window))),
         window_table: has_window.then_some(table),
     }

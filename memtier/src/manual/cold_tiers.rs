@@ -49,6 +49,8 @@
 //!   have. Spilling changes nothing in the first tier, not even the order of use.
 //! * **Both have it.** A spilled block stays in the first tier until somebody needs the room, and a restored one stays in the second. A
 //!   shared beginning is copied once.
+//! * **How much.** A path is copied from its beginning and given up from its end, so a spill that is to save what goes next has room for at
+//!   least the longest path.
 //! * **When.** What is evicted before it was spilled is gone. A few blocks in every step, or as many as a request is about to take, keeps
 //!   ahead of eviction; [`PrefixCacheStats::reclaimable`](crate::PrefixCacheStats::reclaimable) says how much there may be.
 //! * **In flight.** Until the copies are done the first pool cannot take those blocks back, and until [`settle`](crate::TieredCache::settle)
@@ -71,6 +73,15 @@
 //! | an object is cut off, changed, or of another save | everything before is used; `Loaded::tear` names the object and the damage |
 //! | another layout, model or version | an error that names both |
 //! | blocks of an adapter without a root here | left out, and counted |
+//!
+//! # The reference engine
+//!
+//! `memtier-engine --cold-blocks N` plans a second tier of N blocks beside the pool. A request that finds too few free blocks first has the
+//! oldest prefixes copied there, and starts with what both tiers have of its prompt. `--prefix-store DIR` loads what is saved there at the
+//! start, and saves at the end; each model, known by the bytes of its file, has a place of its own in it. Models with a sliding window are
+//! refused: a prompt of theirs starts where there is a copy of the window, and those stay in their own pool.
+//!
+//! # The format
 //!
 //! The format, byte by byte, is in the documentation of `memtier_store::format`. A checksum finds accidents; it does not say who wrote:
 //! give write access to the bucket to nobody whose values a model must not read.

@@ -8,11 +8,13 @@ mod fork;
 mod front;
 mod graphs;
 mod pass;
+mod persist;
 mod prefixes;
 mod queue;
 mod requests;
 mod score;
 mod swap;
+mod tiers;
 
 use std::sync::Arc;
 

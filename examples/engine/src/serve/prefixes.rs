@@ -8,10 +8,10 @@ use std::sync::Arc;
 
 use memtier::{
     Blocks, Content, Engine, GlobalKv, Host, PrefixCache, PrefixCacheSpec, PrefixCacheStats, Root, RootKey, Serving,
-    Settled, Snapshots, Step, Stream, SwaKv, Ticket, Tokens, f16,
+    Settled, Snapshots, Step, Stream, SwaKv, Ticket, TieredCache, Tokens, f16,
 };
 
-use super::{Llm, Row};
+use super::{Llm, Row, tiers};
 use crate::{
     EngineError, ModelFile,
     arch::Arch,
@@ -21,15 +21,18 @@ use crate::{
     sequence::Sequence,
 };
 
-pub(super) type KvTicket = Ticket<GlobalKv<f16>>;
+pub(super) type Kv = GlobalKv<f16>;
+pub(super) type KvTicket = Ticket<Kv>;
 pub(super) type WindowTicket = Ticket<SwaKv<f16>>;
 
 /// The cache of one model.
 pub(super) struct Prefixes {
-    cache: PrefixCache<GlobalKv<f16>>,
-    root: Root,
+    pub(super) cache: PrefixCache<Kv>,
+    /// The same cache before a second one, where there is a pool for that.
+    pub(super) tiers: Option<TieredCache<Kv>>,
+    pub(super) root: Root,
     snapshots: Option<Snapshots<SwaKv<f16>>>,
-    reused: u64,
+    pub(super) reused: u64,
 }
 
 impl Prefixes {
@@ -44,10 +47,19 @@ impl Prefixes {
             return Ok(None);
         }
         let cache = PrefixCache::new(&bundle.kv.handle(), PrefixCacheSpec::new(bundle.kv.most()))?;
-        // One file is served from here, so its name is enough.
-        let root = cache.root(&RootKey::new(file.path().as_os_str().as_encoded_bytes()))?;
+        let tiers = tiers::open(&cache, settings, bundle)?;
+        let key = match &settings.prefix_store {
+            // Of what is saved and found again, the file's name says nothing.
+            Some(_) => RootKey::new(file.digest()).with("engine", env!("CARGO_PKG_VERSION")),
+            // One file is served from here, so its name is enough.
+            None => RootKey::new(file.path().as_os_str().as_encoded_bytes()),
+        };
+        let root = match &tiers {
+            Some(tiers) => tiers.root(&key)?,
+            None => cache.root(&key)?,
+        };
         let snapshots = (arch.window > 0).then(|| Snapshots::new(&cache, arch.window_snapshots));
-        Ok(Some(Prefixes { cache, root, snapshots, reused: 0 }))
+        Ok(Some(Prefixes { cache, tiers, root, snapshots, reused: 0 }))
     }
 
     /// For the memory policy, which may have the cache give blocks up.
@@ -96,6 +108,9 @@ impl Llm {
             None => (self.engine.bundle().kv.open(room), None),
         };
         self.extend_to(&mut kv, room)?;
+        if reuse {
+            self.restore(&mut kv, prompt)?;
+        }
         let Some(pool) = &self.engine.bundle().window else { return Ok((kv, None)) };
         let mut window = pool.open(room);
         if let Some(state) = state {
@@ -116,6 +131,9 @@ impl Llm {
             && let Some(commit) = pool.planned_commit()
         {
             pool.grow(commit).map_err(|error| EngineError::Busy(error.to_string()))?;
+        }
+        if pool.free() < needed {
+            self.spill(needed)?;
         }
         let more = Tokens::new(room.count().saturating_sub(kv.tokens().count()));
         while let Err(full) = kv.extend(more) {

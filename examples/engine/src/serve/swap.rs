@@ -106,6 +106,7 @@ impl Llm {
             table: keep(&mut engine, kept.table, spec.table),
             low: keep(&mut engine, kept.low, spec.low),
             low_table: keep(&mut engine, kept.low_table, spec.low_table),
+            cold: keep(&mut engine, kept.cold, spec.cold),
             window: keep(&mut engine, kept.window, spec.window),
             window_table: keep(&mut engine, kept.window_table, spec.window_table),
         };

@@ -4,6 +4,10 @@
 //! the two. A path is copied from its first missing block on, in stream order, and published in the second tier with proof; a
 //! lookup that ends in the first goes on in the second, and what it finds there is copied into the request's own blocks.
 
+mod error;
+
+pub use error::TierError;
+
 use super::{
     Contents, PrefixCache, PrefixCacheError, PrefixCacheStats, PrefixLease, Root, RootKey, Shareable, Ticket,
     content::{BlockContent, closed},
@@ -12,8 +16,8 @@ use super::{
 };
 use crate::{
     place::{Fits, OutsideCapture, Place},
-    pool::{AcquireBlocksError, AdvanceError, BlockError, PoolView},
-    record::{Fence, LaunchError, Recorder, Settled},
+    pool::{AcquireBlocksError, PoolView},
+    record::{Fence, Recorder, Settled},
     units::{Blocks, Tokens},
 };
 
@@ -71,64 +75,6 @@ pub struct TierStats {
     pub spilled: u64,
     /// Blocks that were copied back.
     pub restored: u64,
-}
-
-/// Nothing was moved, or less than was asked.
-#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum TierError {
-    /// The two pools' blocks differ.
-    #[error(
-        "blocks of the first tier are {hot} of {hot_units} units and of the second {cold} of {cold_units}: give both pools one shape"
-    )]
-    Shape {
-        /// Tokens in a block of the first.
-        hot: Tokens,
-        /// Tokens in a block of the second.
-        cold: Tokens,
-        /// Units of the element in a block of the first.
-        hot_units: usize,
-        /// Units of the element in a block of the second.
-        cold_units: usize,
-    },
-    /// The two caches are one.
-    #[error("both tiers are the same cache: make the second over a pool of its own")]
-    OneTier,
-    /// No path could ever be moved.
-    #[error("{paths} paths of {longest} cannot be moved: at least one path of one block")]
-    Nothing {
-        /// What was asked.
-        paths: usize,
-        /// What was asked.
-        longest: Tokens,
-    },
-    /// A view is not one of the caches' pools.
-    #[error("the view is of another pool than the {tier} tier's cache: give `first` and `second` in their order")]
-    ForeignPool {
-        /// Which tier.
-        tier: &'static str,
-    },
-    /// The request is of another pool, or does not end at the end of a block.
-    #[error("{tokens} of the request are not whole blocks of the first tier: restore before anything else is written")]
-    Ragged {
-        /// What it has.
-        tokens: Tokens,
-    },
-    /// One of the caches refused.
-    #[error(transparent)]
-    Cache(#[from] PrefixCacheError),
-    /// The request got no blocks to copy into.
-    #[error(transparent)]
-    Full(#[from] AcquireBlocksError),
-    /// A block cannot be written.
-    #[error(transparent)]
-    Block(#[from] BlockError),
-    /// A copy was not launched.
-    #[error(transparent)]
-    Launch(#[from] LaunchError),
-    /// The fence is not one of the copies' step.
-    #[error(transparent)]
-    Advance(#[from] AdvanceError),
 }
 
 /// The same content, behind the root of the other tier.
@@ -235,7 +181,8 @@ impl<K: Shareable> TieredCache<K> {
     }
 
     /// Copies up to `most` blocks of the paths that the first tier would give up next into the second, in stream order. Blocks that
-    /// are there already are not copied. Tell of the step's fence with [`sent`](TieredCache::sent), and let
+    /// are there already are not copied. A path is copied from its beginning and given up from its end: with `most` at least the longest path,
+    /// the one that goes next is whole. Tell of the step's fence with [`sent`](TieredCache::sent), and let
     /// [`settle`](TieredCache::settle) publish them; until then the first tier's pool cannot take those blocks back.
     ///
     /// Returns how many blocks are on their way because of it. Fewer than `most` when nothing is left to spill, when the second tier has

@@ -66,6 +66,8 @@ Serves a GGUF model from memory that was planned to the byte.
   --draft N             tokens that a greedy answer guesses ahead, from what it has seen (0)
   --no-prefix-cache     compute every prompt anew
   --window-snapshots N  copies of sliding windows for cached prompts (2)
+  --cold-blocks N       blocks of a second tier for cached prompts that the pool has no room for (0)
+  --prefix-store DIR    load cached prompts from there at the start, and save them at the end
   --max-slots N         requests that run at once, the others wait (--max-batch)
   --queue N             requests that may wait (64)
   --graphs N            decode passes recorded at load and replayed, one for each number of requests (0: launched)
@@ -149,6 +151,8 @@ const FLAGS: &[&str] = &[
     "max-slots",
     "draft",
     "window-snapshots",
+    "cold-blocks",
+    "prefix-store",
     "no-prefix-cache",
     "queue",
     "graphs",
@@ -256,6 +260,8 @@ pub(crate) fn read(args: impl Iterator<Item = OsString>) -> Result<Option<Args>,
             "vram-budget" => read.settings.vram_budget = Some(size(&flag, value)?),
             "draft" => read.settings.draft = parse(&flag, value, count)?,
             "window-snapshots" => read.settings.window_snapshots = parse(&flag, value, count)?,
+            "cold-blocks" => read.settings.cold_blocks = parse(&flag, value, count)?,
+            "prefix-store" => read.settings.prefix_store = Some(value.into()),
             "max-slots" => read.settings.max_slots = Some(parse(&flag, value, count)?),
             "queue" => read.settings.queue = parse(&flag, value, count)?,
             "kv-low" => read.settings.kv_low = Some(parse(&flag, value, "a KV element type, q8_0")?),

@@ -41,8 +41,14 @@ pub(crate) fn open(args: &Args) -> Result<Served, EngineError> {
     let mut bar = Bar::new("loading");
     let watcher = process_watcher(&args.settings.pressure)?;
     let progress = &mut |Progress { done, total }| bar.show(done, total);
-    let llm = Llm::open_watched(&file, &args.settings, Some(&watcher), progress)?;
+    let mut llm = Llm::open_watched(&file, &args.settings, Some(&watcher), progress)?;
     bar.done();
+    for loaded in llm.load_prefixes()? {
+        eprintln!("prefix store: {} blocks loaded, {} left out", loaded.blocks, loaded.left_out);
+        if let Some(tear) = loaded.tear {
+            eprintln!("prefix store: {tear}");
+        }
+    }
     Ok(Served { llm, tokenizer, load: start.elapsed() })
 }
 
@@ -188,6 +194,7 @@ pub(crate) fn generate(args: &Args) -> Result<(), Box<dyn std::error::Error>> {
     if !decisions.is_empty() {
         eprintln!("Memory policy\n{decisions}");
     }
+    save(&mut served.llm)?;
     first_error(answers)
 }
 
@@ -250,7 +257,16 @@ pub(crate) fn run(args: &Args) -> Result<(), Box<dyn std::error::Error>> {
         std::fs::write(path, format!("{figures:#}\n"))
             .map_err(|error| format!("--json {}: cannot write: {error}", path.display()))?;
     }
+    save(&mut served.llm)?;
     first_error(answers)
+}
+
+/// Saves what is cached, where the settings say.
+fn save(llm: &mut Llm) -> Result<(), EngineError> {
+    if let Some(blocks) = llm.save_prefixes()? {
+        eprintln!("prefix store: {blocks} saved");
+    }
+    Ok(())
 }
 
 /// Somebody got no answer: the command fails, after everything was printed.

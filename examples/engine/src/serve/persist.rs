@@ -1,0 +1,107 @@
+//! Cached prefixes outlive the process: saved to a folder, and loaded by the next engine.
+
+use std::{path::Path as Folder, sync::Arc};
+
+use futures_executor::block_on;
+use memtier::{Blocks, PoolView, PrefixCache, Step};
+use memtier_store::{Loaded, PrefixStore, StoreSpec};
+use object_store::{local::LocalFileSystem, path::Path};
+
+use super::{
+    Llm,
+    prefixes::{Kv, Prefixes},
+};
+use crate::{EngineError, model::ModelView};
+
+type Pool<'v, 's> = &'v mut PoolView<'s, Kv, memtier::Eager<memtier::Host>>;
+
+/// A cache that is saved, and which of the bundle's pools its blocks are in.
+#[derive(Clone, Copy)]
+enum Tier {
+    First,
+    Second,
+}
+
+impl Tier {
+    fn pool<'v, 's>(self, view: &'v mut ModelView<'s, memtier::Eager<memtier::Host>>) -> Option<Pool<'v, 's>> {
+        match self {
+            Tier::First => Some(&mut view.kv),
+            Tier::Second => view.cold.as_mut(),
+        }
+    }
+}
+
+impl Prefixes {
+    fn caches(&self) -> impl Iterator<Item = (Tier, PrefixCache<Kv>)> + use<> {
+        let second = self.tiers.as_ref().map(|tiers| (Tier::Second, tiers.cold().clone()));
+        [(Tier::First, self.cache.clone())].into_iter().chain(second)
+    }
+
+    /// Where a tier is kept: another place for each model, so that none finds another's.
+    fn store(&self, folder: &Folder, tier: Tier) -> Result<PrefixStore, EngineError> {
+        let wrong = |error: &dyn std::fmt::Display| EngineError::Setting {
+            name: "prefix-store",
+            value: folder.display().to_string(),
+            remedy: format!("use a folder that can be written: {error}"),
+        };
+        std::fs::create_dir_all(folder).map_err(|error| wrong(&error))?;
+        let objects = LocalFileSystem::new_with_prefix(folder).map_err(|error| wrong(&error))?;
+        let root = self.cache.root_digest(self.root)?;
+        let tier = match tier {
+            Tier::First => "first",
+            Tier::Second => "second",
+        };
+        Ok(PrefixStore::new(Arc::new(objects), Path::from(root.to_string()).join(tier), StoreSpec::default()))
+    }
+}
+
+impl Llm {
+    /// Saves what is cached to [`Settings::prefix_store`](crate::Settings::prefix_store). Between passes; requests may run. How many blocks;
+    /// `None` without a folder.
+    ///
+    /// # Errors
+    /// [`EngineError::Store`]; what was saved before is still there.
+    pub fn save_prefixes(&mut self) -> Result<Option<Blocks>, EngineError> {
+        let Llm { prefixes: Some(prefixes), settings, engine, stream, .. } = self else { return Ok(None) };
+        let Some(folder) = &settings.prefix_store else { return Ok(None) };
+        let mut blocks = 0;
+        for (tier, cache) in prefixes.caches() {
+            let mut saver = prefixes.store(folder, tier)?.save(&cache)?;
+            loop {
+                let mut step = engine.step(stream)?;
+                let segment = match tier.pool(&mut step.buffers) {
+                    Some(pool) => saver.gather(step.on, pool)?,
+                    None => None,
+                };
+                step.finish()?.wait()?;
+                let Some(segment) = segment else { break };
+                block_on(saver.put(&segment))?;
+            }
+            blocks += block_on(saver.commit())?.blocks.count();
+        }
+        Ok(Some(Blocks::new(blocks)))
+    }
+
+    /// Loads what an engine with this model has saved to [`Settings::prefix_store`](crate::Settings::prefix_store), as far as there are free
+    /// blocks. What became of each tier that was found.
+    ///
+    /// # Errors
+    /// [`EngineError::Store`].
+    pub fn load_prefixes(&mut self) -> Result<Vec<Loaded>, EngineError> {
+        let Llm { prefixes: Some(prefixes), settings, engine, stream, .. } = self else { return Ok(Vec::new()) };
+        let Some(folder) = &settings.prefix_store else { return Ok(Vec::new()) };
+        let mut all = Vec::new();
+        for (tier, cache) in prefixes.caches() {
+            let store = prefixes.store(folder, tier)?;
+            let Some(mut loader) = block_on(store.load(&cache))? else { continue };
+            while block_on(loader.fetch())? {
+                let mut step: Step<'_, _, _> = engine.step(stream)?;
+                let Some(pool) = tier.pool(&mut step.buffers) else { break };
+                let batch = loader.write(step.on, pool)?;
+                loader.publish(batch, &step.finish()?)?;
+            }
+            all.push(loader.finish());
+        }
+        Ok(all)
+    }
+}
