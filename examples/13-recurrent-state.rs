@@ -57,7 +57,11 @@ impl Server {
     }
 
     /// Copies a state into a request that has none, or over the one it has.
-    fn copy(&mut self, from: &Ticket<RecurrentState<f32>>, to: &mut Ticket<RecurrentState<f32>>) -> Result<(), Error> {
+    fn copy(
+        &mut self,
+        from: &Ticket<RecurrentState<f32>>,
+        to: &mut Ticket<RecurrentState<f32>>,
+    ) -> Result<memtier::Settled, Error> {
         to.extend(from.tokens())?;
         let mut step = self.engine.step(&mut self.stream)?;
         let (source, mut target) = step.buffers.state.copy_pair((from, 0), (to, 0))?;
@@ -65,8 +69,7 @@ impl Server {
         let fence = step.finish()?;
         to.rewind(to.tokens())?;
         to.advance(from.tokens(), &fence)?;
-        fence.wait()?;
-        Ok(())
+        Ok(fence.wait()?)
     }
 
     fn read(&mut self, state: &Ticket<RecurrentState<f32>>) -> Result<[f32; STATE], Error> {
@@ -116,8 +119,8 @@ fn main() -> Result<(), Error> {
     let settled = server.run(&mut first, 0)?;
     let cached = cache.publish(&mut first.kv, &settled, &Content::new(root, &prompt))?;
     let mut copy = open();
-    server.copy(&first.state, &mut copy)?;
-    assert!(snapshots.keep(&first.kv, Arc::new(copy)));
+    let settled = server.copy(&first.state, &mut copy)?;
+    assert!(snapshots.keep(&first.kv, Arc::new(copy), &settled));
     println!("cached {cached}, with the state behind them");
 
     // The second asks on. It starts with the blocks and a copy of the state, and computes two tokens, not ten.
@@ -127,7 +130,7 @@ fn main() -> Result<(), Error> {
     let (blocks, state) = snapshots.find(&lease).ok_or("the state was kept")?;
     lease.shorten(blocks);
     let mut second = Request { kv: lease.open(Tokens::new(64)), state: open(), tokens };
-    server.copy(&state, &mut second.state)?;
+    let _ = server.copy(&state, &mut second.state)?;
     let done = second.kv.tokens().count() as usize;
     server.run(&mut second, done)?;
     println!("found {done} tokens, computed {}", second.tokens.len() - done);
@@ -140,13 +143,13 @@ fn main() -> Result<(), Error> {
     // Three guesses, of which none is right: the state goes back, and the blocks lose their tail.
     let (before, expected) = (second.kv.tokens(), server.read(&second.state)?);
     let mut copy = open();
-    server.copy(&second.state, &mut copy)?;
+    let _ = server.copy(&second.state, &mut copy)?;
     second.tokens.extend([70, 71, 72]);
     server.run(&mut second, before.count() as usize)?;
     assert_ne!(server.read(&second.state)?, expected);
     second.kv.rewind(Tokens::new(3))?;
     second.kv.truncate(before.in_blocks_of(Tokens::new(BLOCK as u64)));
-    server.copy(&copy, &mut second.state)?;
+    let _ = server.copy(&copy, &mut second.state)?;
     assert_eq!((server.read(&second.state)?, second.kv.tokens()), (expected, before));
 
     drop((first, second, alone, copy, state));

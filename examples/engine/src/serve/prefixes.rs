@@ -172,8 +172,9 @@ impl Llm {
         if tokens == 0 || snapshots.has(&sequence.kv) || !blocks.clone().all(|index| window.has(index)) {
             return Ok(());
         }
-        copy_window(engine, stream, arch.window, (window, to), tokens)?;
-        snapshots.keep(&sequence.kv, copy);
+        if let Some(settled) = copy_window(engine, stream, arch.window, (window, to), tokens)? {
+            snapshots.keep(&sequence.kv, copy, &settled);
+        }
         Ok(())
     }
 
@@ -208,28 +209,28 @@ fn blocks_of(arch: &Arch, tokens: usize) -> std::ops::Range<usize> {
     (tokens + 1).saturating_sub(arch.window) / arch.block_tokens..tokens.div_ceil(arch.block_tokens)
 }
 
-/// Copies what of the first `tokens` tokens a window still holds into the blocks of a request that has none.
+/// Copies what of the first `tokens` tokens a window still holds into the blocks of a request that has none. The proof that it is
+/// there; `None` without a window.
 pub(super) fn copy_window(
     engine: &mut Engine<Serving<Model>>,
     stream: &mut Stream<Host>,
     window: usize,
     (from, to): (&WindowTicket, &mut WindowTicket),
     tokens: usize,
-) -> Result<(), EngineError> {
-    let Some(pool) = &engine.bundle().window else { return Ok(()) };
+) -> Result<Option<Settled>, EngineError> {
+    let Some(pool) = &engine.bundle().window else { return Ok(None) };
     let per_block = pool.per_block().count() as usize;
     let blocks = (tokens + 1).saturating_sub(window) / per_block..tokens.div_ceil(per_block);
     let copied = Tokens::new((tokens - blocks.start * per_block) as u64);
     to.skip(Blocks::new(blocks.start as u64));
     to.extend(copied)?;
     let mut step = engine.step(stream)?;
-    let Step { buffers: ModelView { window: Some(pool), .. }, on, .. } = &mut step else { return Ok(()) };
+    let Step { buffers: ModelView { window: Some(pool), .. }, on, .. } = &mut step else { return Ok(None) };
     for index in blocks {
         let (from, mut to) = pool.copy_pair((from, index), (&mut *to, index))?;
         on.copy::<f16>(&mut to, from)?;
     }
     let fence = step.finish()?;
     to.advance(copied, &fence)?;
-    fence.wait()?;
-    Ok(())
+    Ok(Some(fence.wait()?))
 }

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use super::{PrefixCache, PrefixLease, Tree, lease::At, tree::Stamp};
 use crate::{
     pool::{Shareable, Ticket, kind::PoolKind},
+    record::Settled,
     units::{Blocks, Tokens},
 };
 
@@ -64,14 +65,14 @@ impl<W: PoolKind> Snapshots<W> {
         self.kept.iter().any(|kept| kept.stamp == stamp)
     }
 
-    /// Keeps `state` as what the requests need that start behind what `ticket` has published. Its launches must be done: copy, wait for
-    /// the fence, then keep. Takes nothing from the heap. Returns whether it was kept: not where nothing is published, or there is
-    /// no room for any.
-    pub fn keep<K: Shareable>(&mut self, ticket: &Ticket<K>, state: Arc<Ticket<W>>) -> bool {
+    /// Keeps `state` as what the requests need that start behind what `ticket` has published. `settled` proves that the copy is in
+    /// memory: copy, advance `state` with the fence, wait for it, then keep. Takes nothing from the heap. Returns whether it was kept:
+    /// not where nothing is published, there is no room for any, or a launch that writes the state may be in flight.
+    pub fn keep<K: Shareable>(&mut self, ticket: &Ticket<K>, state: Arc<Ticket<W>>, settled: &Settled) -> bool {
         let Some(lease) = ticket.lease.as_ref().filter(|lease| Arc::ptr_eq(&lease.tree, &self.tree)) else {
             return false;
         };
-        if self.most == 0 || lease.at.depth == 0 {
+        if self.most == 0 || lease.at.depth == 0 || state.written(settled).is_err() {
             return false;
         }
         let stamp = self.tree.lock().stamp(lease.at.entry);
