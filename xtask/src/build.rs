@@ -40,7 +40,15 @@ pub fn artifacts<'a>(args: impl IntoIterator<Item = &'a str>) -> Result<Vec<Arti
 /// # Errors
 /// The build fails, or the package has no such binary.
 pub fn binary(package: &str, name: &str) -> Result<PathBuf, Failure> {
-    let built = artifacts(["build", "--release", "--package", package, "--bin", name])?;
+    binary_with(package, name, "")
+}
+
+/// The same with features, separated by commas.
+///
+/// # Errors
+/// As [`binary`].
+pub fn binary_with(package: &str, name: &str, features: &str) -> Result<PathBuf, Failure> {
+    let built = artifacts(["build", "--release", "--package", package, "--bin", name, "--features", features])?;
     let found = built.into_iter().find(|artifact| artifact.name == name && artifact.kind == "bin");
     found
         .map(|artifact| artifact.executable)

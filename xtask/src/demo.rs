@@ -7,7 +7,7 @@ use std::process::Command as Process;
 use crate::cli::{Check, Command, Flag, Parsed};
 use crate::failure::Failure;
 use crate::fetch::{self, catalog};
-use crate::{build, paths, process};
+use crate::{build, gpu, paths, process};
 
 /// The command's face. Flags other than `--model` go to the engine as they are.
 pub const COMMAND: Command = Command {
@@ -33,6 +33,12 @@ pub const COMMAND: Command = Command {
             help: "continue the prompt as it is, without a chat template",
         },
         Flag { name: "max-tokens", value: "N", check: Check::Count, help: "length of an answer" },
+        Flag {
+            name: "device",
+            value: "cpu|cuda:N",
+            check: Check::Any,
+            help: "what serves the model (cpu); for a GPU the kernels are compiled first",
+        },
         Flag { name: "threads", value: "N", check: Check::Count, help: "CPU threads; all cores by default" },
         Flag {
             name: "budget",
@@ -63,6 +69,7 @@ pub const COMMAND: Command = Command {
             "cargo xtask demo --model gemma3 --prompt 'The sea is' --max-tokens 100",
             "Gemma 3, with sliding-window attention",
         ),
+        ("cargo xtask demo --device cuda:0", "the same on the first NVIDIA GPU"),
         ("cargo xtask demo --budget 64MiB", "a plan that cannot fit: the refusal, itemised"),
         ("cargo xtask demo --model ~/models/my.gguf --threads 8", "your own GGUF file (Llama family or Gemma 3)"),
     ],
@@ -82,13 +89,27 @@ pub fn run(parsed: Parsed) -> Result<(), Failure> {
         writable(Path::new(json))?;
     }
     arguments.extend(parsed.words);
-    let engine = build::binary("memtier-engine", "memtier-engine")?;
-    let mut command = Process::new(engine);
+    let mut command = engine(parsed.value("device").and_then(|device| device.to_str()))?;
     command.arg("demo").arg("--model-file").arg(file).args(arguments);
     match process::run(&mut command)? {
         status if status.success() => Ok(()),
         status => Err(Failure::child(status)),
     }
+}
+
+/// The engine that serves from `device`. For a GPU it is built with CUDA, and finds its kernels compiled; where there is no GPU at
+/// all they are not, and the engine says what is missing.
+fn engine(device: Option<&str>) -> Result<Process, Failure> {
+    if !device.is_some_and(|device| device.starts_with("cuda")) {
+        return Ok(Process::new(build::binary("memtier-engine", "memtier-engine")?));
+    }
+    let mut command = Process::new(build::binary_with("memtier-engine", "memtier-engine", "cuda")?);
+    let folder = paths::target().join("kernels");
+    if Path::new("/dev/nvidia0").exists() && std::env::var_os("MEMTIER_KERNELS").is_none() {
+        gpu::compile_kernels(&folder)?;
+        command.env("MEMTIER_KERNELS", folder);
+    }
+    Ok(command)
 }
 
 /// The model file that `--model` means: a known name is fetched when needed, anything else is a path.

@@ -51,7 +51,10 @@ pub fn run(parsed: Parsed) -> Result<(), Failure> {
 
 /// Compiles the CUDA kernels into `folder`. Needs neither a GPU nor a toolkit, only NVRTC: the libraries that
 /// `MEMTIER_NVRTC` and `MEMTIER_PTX_NVRTC` name, or those that `kernels/fetch-nvrtc.sh` puts into the cache.
-fn compile_kernels(folder: &Path) -> Result<(), Failure> {
+///
+/// # Errors
+/// NVRTC cannot be fetched, or a kernel does not compile.
+pub fn compile_kernels(folder: &Path) -> Result<(), Failure> {
     let mut variables = Vec::new();
     if std::env::var_os("MEMTIER_NVRTC").is_none() {
         let mut script = std::process::Command::new("sh");

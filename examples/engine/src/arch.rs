@@ -90,8 +90,8 @@ impl Arch {
         let factors = rope_factors(file)?;
         let mut arch = Arch {
             first: 0,
-            floats: weights.layers.iter().flat_map(|layer| &layer.formats).any(|format| format.0.is_float())
-                || weights.head.unwrap_or(weights.embed).0.is_float(),
+            floats: weights.layers.iter().flat_map(|layer| &layer.formats).any(|format| format.is_float())
+                || weights.head.unwrap_or(weights.embed).is_float(),
             weights,
             layers: Vec::new(),
             ropes: Vec::new(),
@@ -251,10 +251,7 @@ fn unsupported(what: &str, why: &'static str) -> EngineError {
 }
 
 /// The tensor of a matrix and its format.
-pub(crate) fn matrix<'f>(
-    file: &'f ModelFile,
-    name: &str,
-) -> Result<(&'f TensorInfo, &'f [u8], WeightFormat), EngineError> {
+pub(crate) fn matrix<'f>(file: &'f ModelFile, name: &str) -> Result<(&'f TensorInfo, &'f [u8], Format), EngineError> {
     let missing =
         || EngineError::Unsupported { what: format!("a model without `{name}`"), why: "the file is incomplete" };
     let (tensor, bytes) = file.tensor(name).ok_or_else(missing)?;
@@ -263,21 +260,22 @@ pub(crate) fn matrix<'f>(
         what: format!("`{name}` in the format {:?}", tensor.tensor_type),
         why: "use a file quantised to Q4_0 to Q6_K, Q8_0, F16, BF16 or F32",
     })?;
-    Ok((tensor, bytes, WeightFormat(format)))
+    Ok((tensor, bytes, format))
 }
 
 /// Names of a layer's matrices, in the order of [`LayerDims::formats`].
 pub(crate) const MATRICES: [&str; 7] = ["attn_q", "attn_k", "attn_v", "attn_output", "ffn_gate", "ffn_up", "ffn_down"];
 
 fn weight_dims(file: &ModelFile, model: &ModelDescription) -> Result<WeightDims, EngineError> {
-    let embed = matrix(file, "token_embd.weight")?.2;
-    let head = if model.tied_embeddings { None } else { Some(matrix(file, "output.weight")?.2) };
+    let stored = |name: &str| matrix(file, name).map(|(_, _, format)| WeightFormat::Packed(format));
+    let embed = stored("token_embd.weight")?;
+    let head = if model.tied_embeddings { None } else { Some(stored("output.weight")?) };
     let hidden = model.hidden_size as usize;
     let mut layers = Vec::with_capacity(model.layers.len());
     for layer in &model.layers {
         let mut formats = [embed; 7];
         for (format, name) in formats.iter_mut().zip(MATRICES) {
-            *format = matrix(file, &format!("blk.{}.{name}.weight", layer.index))?.2;
+            *format = stored(&format!("blk.{}.{name}.weight", layer.index))?;
         }
         let attention =
             layer.attention().ok_or_else(|| unsupported("a layer that does not attend", "use a dense model"))?;

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use engine_kernels::KernelError;
 use memtier::{
     AcquireBlocksError, AdvanceError, CarveError, DrainError, LaunchError, PlanError, QueueError, RecordError,
-    ReplayError, RowError, ScratchFull, SizeError, StagingError, StepError,
+    ReplayError, RowError, ScratchFull, SizeError, Space, StagingError, StepError,
 };
 use memtier_model::{DescribeError, GgufError, MetadataError};
 
@@ -170,6 +170,14 @@ pub enum EngineError {
     /// The host would not survive the load.
     #[error("the model is not loaded: {0}")]
     Load(#[from] memtier::admission::LoadRefusal),
+    /// A CUDA device was not opened.
+    #[cfg(feature = "cuda")]
+    #[error(transparent)]
+    Cuda(#[from] memtier_cuda::OpenError),
+    /// The CUDA kernels were not loaded.
+    #[cfg(feature = "cuda")]
+    #[error(transparent)]
+    CudaKernels(#[from] memtier_cuda::KernelError),
     /// Requests still run.
     #[error("{0}")]
     Busy(String),
@@ -181,8 +189,8 @@ impl From<memtier_store::StoreError> for EngineError {
     }
 }
 
-impl From<DrainError<Model>> for EngineError {
-    fn from(error: DrainError<Model>) -> Self {
+impl<S: Space> From<DrainError<Model<S>>> for EngineError {
+    fn from(error: DrainError<Model<S>>) -> Self {
         EngineError::Busy(error.to_string())
     }
 }

@@ -8,14 +8,19 @@
 //! load.rs        uploads through staging
 //! offload.rs     which layers run on the device: the one place that decides
 //! reserve.rs     what the process takes beside its plan
+//! compute.rs     where a model is served from, and what that must bring along
 //! ops/           CPU operations over spans
 //! forward.rs     the forward pass over them
+//! cuda/          the forward pass over CUDA kernels (feature `cuda`)
 //! policy/        budget, pressure and admission: what is given up when memory is short
 //! serve/         Engine<Loading> -> Planning -> Serving; requests, passes, scoring
 //! ```
 
 pub mod arch;
+pub mod compute;
 pub mod config;
+#[cfg(feature = "cuda")]
+pub mod cuda;
 mod error;
 mod file;
 pub mod forward;

@@ -1,7 +1,7 @@
 //! Loading: every tensor is packed into a staging buffer, piece by piece, and uploaded.
 
-use engine_kernels::{Format, GROUP_ROWS, dequantize_raw_row, group_bytes, groups, pack_parallel};
-use memtier::{Fits, Host, Load, Packed, Recorder, StableSpanMut, Staging, Uploading};
+use engine_kernels::{Format, GROUP_ROWS, dequantize_raw_row, f32_to_bf16, group_bytes, groups, pack_parallel};
+use memtier::{Fits, Load, Packed, Recorder, Space, StableSpanMut, Staging, Uploading};
 
 use crate::{
     EngineError, ModelFile,
@@ -23,27 +23,27 @@ pub struct Progress {
     pub total: u64,
 }
 
-struct Loader<'l, 'p> {
+struct Loader<'l, 'p, S: Space> {
     file: &'l ModelFile,
     cpu: &'l Cpu,
-    on: &'l Recorder<Uploading<Host>>,
+    on: &'l Recorder<Uploading<S>>,
     staging: &'l Staging<'p>,
     done: u64,
     total: u64,
     report: &'l mut dyn FnMut(Progress),
 }
 
-type To<'x> = StableSpanMut<'x, Packed<WeightFormat>, Uploading<Host>>;
+type To<'x, S> = StableSpanMut<'x, Packed<WeightFormat>, Uploading<S>>;
 
 /// Fills the weights of a carved bundle. `done` counts bytes over all devices.
 ///
 /// # Errors
 /// [`EngineError`] of the tensor that failed.
-pub(crate) fn upload(
+pub(crate) fn upload<S: Space>(
     file: &ModelFile,
     arch: &Arch,
     cpu: &Cpu,
-    load: Load<'_, Model>,
+    load: Load<'_, Model<S>>,
     done: &mut u64,
     report: &mut dyn FnMut(Progress),
 ) -> Result<(), EngineError> {
@@ -64,12 +64,12 @@ pub(crate) fn upload(
     Ok(())
 }
 
-impl Loader<'_, '_> {
+impl<S: Space> Loader<'_, '_, S> {
     fn layer(
         &mut self,
         index: usize,
         arch: &Arch,
-        to: &mut LayerWeightsMut<'_, Uploading<Host>>,
+        to: &mut LayerWeightsMut<'_, Uploading<S>>,
     ) -> Result<(), EngineError> {
         let name = |tensor: &str| format!("blk.{}.{tensor}.weight", arch.first + index);
         let LayerWeightsMut { q, k, v, o, gate, up, down, .. } = to;
@@ -89,12 +89,15 @@ impl Loader<'_, '_> {
         Ok(())
     }
 
-    fn matrix(&mut self, name: &str, to: &mut To<'_>) -> Result<(), EngineError> {
+    fn matrix(&mut self, name: &str, to: &mut To<'_, S>) -> Result<(), EngineError> {
         let (tensor, bytes, format) = matrix(self.file, name)?;
         let (rows, columns) = (to.meta().rows, to.meta().columns);
         let row_bytes = tensor.row_bytes() as usize;
         let overflow = || EngineError::Unsupported { what: format!("`{name}`"), why: "its packed size overflows" };
-        let group = group_bytes(format.0, columns).ok_or_else(overflow)?;
+        if to.meta().format == WeightFormat::Bf16 {
+            return self.bf16(format, bytes, (rows, columns), row_bytes, to);
+        }
+        let group = group_bytes(format, columns).ok_or_else(overflow)?;
         let at_once = (PIECE / group).clamp(1, groups(rows).max(1));
         let mut piece = self.staging.take::<Packed<WeightFormat>>(at_once * group)?;
         let mut at = 0;
@@ -103,9 +106,38 @@ impl Loader<'_, '_> {
         {
             let count = (rows - first_row).min(at_once * GROUP_ROWS);
             let packed = groups(count) * group;
-            pack_parallel(self.cpu.pool(), format.0, count, columns, bytes, &mut piece[..packed])?;
+            pack_parallel(self.cpu.pool(), format, count, columns, bytes, &mut piece[..packed])?;
             piece.upload_part(self.on, to, at, packed)?;
             at += packed;
+            self.advance(bytes.len() as u64);
+        }
+        Ok(())
+    }
+
+    /// A matrix as bf16, row by row.
+    fn bf16(
+        &mut self,
+        format: Format,
+        bytes: &[u8],
+        (rows, columns): (usize, usize),
+        row_bytes: usize,
+        to: &mut To<'_, S>,
+    ) -> Result<(), EngineError> {
+        let at_once = (PIECE / (columns * 2).max(1)).clamp(1, rows.max(1));
+        let mut piece = self.staging.take::<Packed<WeightFormat>>(at_once * columns * 2)?;
+        let mut values = vec![0.0; columns];
+        let mut at = 0;
+        for bytes in bytes.chunks(at_once * row_bytes) {
+            let mut used = 0;
+            for (row, out) in bytes.chunks_exact(row_bytes).zip(piece.chunks_exact_mut(columns * 2)) {
+                dequantize_raw_row(format, row, &mut values)?;
+                for (out, value) in out.as_chunks_mut::<2>().0.iter_mut().zip(&values) {
+                    *out = f32_to_bf16(*value).to_le_bytes();
+                }
+                used += columns * 2;
+            }
+            piece.upload_part(self.on, to, at, used)?;
+            at += used;
             self.advance(bytes.len() as u64);
         }
         Ok(())
@@ -114,7 +146,7 @@ impl Loader<'_, '_> {
     fn vector(
         &mut self,
         name: &str,
-        to: &mut StableSpanMut<'_, f32, impl Fits<Uploading<Host>>>,
+        to: &mut StableSpanMut<'_, f32, impl Fits<Uploading<S>>>,
     ) -> Result<(), EngineError> {
         let missing =
             || EngineError::Unsupported { what: format!("a model without `{name}`"), why: "the file is incomplete" };

@@ -9,6 +9,7 @@ use memtier::{
 
 use crate::{
     arch::Arch,
+    compute::Compute,
     weights::{Weights, WorkDims, Workspace},
 };
 
@@ -49,7 +50,7 @@ pub fn picks(config: &Config) -> usize {
 }
 
 /// The sizes of a model's bundle under a configuration.
-pub fn spec(arch: &Arch, config: &Config) -> ModelSpec {
+pub fn spec<S: Space>(arch: &Arch, config: &Config) -> ModelSpec<S> {
     let rows = config.max_batch as usize;
     let per_block = Tokens::new(arch.block_tokens as u64);
     let context = config.max_seq_len.in_blocks_of(per_block).count();
@@ -163,17 +164,16 @@ impl ScratchUnits {
 ///
 /// # Errors
 /// [`SizeError::Overflow`].
-pub fn stream_spec(arch: &Arch, config: &Config) -> Result<StreamSpec, SizeError> {
-    let units = ScratchUnits::new(arch, pass_tokens(config), picks(config))?;
-    Ok(StreamSpec { scratch: units.bytes(arch.ropes.len())? })
+pub fn stream_spec<S: Compute>(arch: &Arch, config: &Config) -> Result<StreamSpec, SizeError> {
+    Ok(StreamSpec { scratch: S::scratch(arch, pass_tokens(config), picks(config))? })
 }
 
 /// Everything the engine asks the planner for under a configuration, in the order in which it is declared.
 ///
 /// # Errors
 /// [`SizeError`] names the field.
-pub fn demands(arch: &Arch, config: &Config) -> Result<Vec<Demand>, SizeError> {
-    let mut demands = <Model as Bundle>::demands(&spec(arch, config))?;
-    demands.extend(<Stream<Host> as Declare>::demands(&stream_spec(arch, config)?)?);
+pub fn demands<S: Compute>(arch: &Arch, config: &Config) -> Result<Vec<Demand>, SizeError> {
+    let mut demands = <Model<S> as Bundle>::demands(&spec(arch, config))?;
+    demands.extend(<Stream<S> as Declare>::demands(&stream_spec::<S>(arch, config)?)?);
     Ok(demands)
 }

@@ -11,12 +11,13 @@ use memtier::plan::offload::OffloadPlan;
 use memtier::plan::{Config, Demand, Limits, Locks, Reprice, ReserveSource};
 use memtier::{
     Bundle, Bytes, Device, Engine, Host, HostBackend, Layers, Line, Loading, MemoryPlan, Overflow, PlanError,
-    PlanRequest, Space, Stream,
+    PlanRequest, Stream,
 };
 
 use crate::{
     EngineError,
     arch::Arch,
+    compute::Compute,
     config::Settings,
     model::{self, Model},
     policy, reserve,
@@ -111,7 +112,7 @@ impl Part {
     ///
     /// # Errors
     /// [`Overflow`].
-    pub(crate) fn demands(&self, whole: &Arch, config: &Config) -> Result<Vec<Demand>, Overflow> {
+    pub(crate) fn demands<S: Compute>(&self, whole: &Arch, config: &Config) -> Result<Vec<Demand>, Overflow> {
         let all = Layers::new(whole.layers.len() as u64);
         match config.gpu_layers {
             Some(layers) if self.on_device => {
@@ -121,18 +122,24 @@ impl Part {
                     return Ok(Vec::new());
                 }
                 let part = whole.part(0..count, plan.holds_outside()).map_err(|_| Overflow)?;
-                Ok(model::demands(&part, config)?)
+                Ok(model::demands::<S>(&part, config)?)
             }
-            _ => Ok(model::demands(&self.arch, config)?),
+            _ => Ok(model::demands::<S>(&self.arch, config)?),
         }
     }
 
     /// The plan that is asked for. Layers are a lever on the device only.
-    pub(crate) fn request<'a>(&self, whole: &Arch, settings: &Settings, reprice: Reprice<'a>) -> PlanRequest<'a> {
+    pub(crate) fn request<'a, S: Compute>(
+        &self,
+        whole: &Arch,
+        settings: &Settings,
+        reprice: Reprice<'a>,
+    ) -> PlanRequest<'a> {
         let layers = self.on_device.then(|| Layers::new(self.arch.layers.len() as u64));
         // One graph more than are kept: the new one is recorded before the oldest goes. On the host a graph is a list on the
         // heap and takes nothing of the device.
-        let limits = Limits { graphs: graphs(settings), ..Limits::new(Host::NAME, self.budget) };
+        let limits =
+            Limits { graphs: graphs(settings), graph_bytes: S::GRAPH_BYTES, ..Limits::new(S::NAME, self.budget) };
         let limits = match self.reserve {
             None => limits,
             Some(library_reserve) => Limits { library_reserve, library_source: ReserveSource::Remembered, ..limits },
@@ -157,12 +164,16 @@ impl Part {
     ///
     /// # Errors
     /// [`EngineError::Size`].
-    pub(crate) fn declare(&self, whole: &Arch, settings: &Settings) -> Result<Declared, EngineError> {
-        let device = Device::new(HostBackend::new(), self.budget);
+    pub(crate) fn declare<S: Compute>(
+        &self,
+        whole: &Arch,
+        settings: &Settings,
+        device: Device,
+    ) -> Result<Declared<S>, EngineError> {
         let mut engine = Engine::open(&device);
         let config = settings.config(whole);
-        let lines = engine.declare_bundle::<Model>(model::spec(&self.arch, &config));
-        let stream = engine.declare(model::stream_spec(&self.arch, &config)?);
+        let lines = engine.declare_bundle::<Model<S>>(model::spec(&self.arch, &config));
+        let stream = engine.declare(model::stream_spec::<S>(&self.arch, &config)?);
         Ok((device, engine, lines, stream))
     }
 
@@ -170,17 +181,23 @@ impl Part {
     ///
     /// # Errors
     /// [`EngineError::Plan`] or [`EngineError::DevicePlan`] when it does not fit.
-    pub(crate) fn preview(&self, whole: &Arch, settings: &Settings) -> Result<MemoryPlan, EngineError> {
-        let reprice = |config: &Config| self.demands(whole, config);
-        let request = self.request(whole, settings, &reprice);
-        let (_, engine, ..) = self.declare(whole, settings)?;
+    pub(crate) fn preview<S: Compute>(
+        &self,
+        whole: &Arch,
+        settings: &Settings,
+        device: Device,
+    ) -> Result<MemoryPlan, EngineError> {
+        let reprice = |config: &Config| self.demands::<S>(whole, config);
+        let request = self.request::<S>(whole, settings, &reprice);
+        let (_, engine, ..) = self.declare::<S>(whole, settings, device)?;
         engine.preview(request).map_err(|refused| self.refused(settings, refused))
     }
 
     fn fits(&self, whole: &Arch, settings: &Settings) -> bool {
         // Without levers: most prefixes that are tried do not fit, and nobody reads why.
-        let request = PlanRequest { reprice: None, ..self.request(whole, settings, &|_| Err(Overflow)) };
-        self.declare(whole, settings).is_ok_and(|(_, engine, ..)| engine.preview(request).is_ok())
+        let request = PlanRequest { reprice: None, ..self.request::<Host>(whole, settings, &|_| Err(Overflow)) };
+        let device = Device::new(HostBackend::new(), self.budget);
+        self.declare::<Host>(whole, settings, device).is_ok_and(|(_, engine, ..)| engine.preview(request).is_ok())
     }
 }
 
@@ -189,4 +206,4 @@ fn graphs(settings: &Settings) -> u32 {
 }
 
 /// A device, its engine before the plan, and the names of what was declared.
-pub(crate) type Declared = (Device, Engine<Loading>, <Model as Bundle>::Lines, Line<Stream<Host>>);
+pub(crate) type Declared<S> = (Device, Engine<Loading>, <Model<S> as Bundle>::Lines, Line<Stream<S>>);

@@ -3,14 +3,32 @@
 use engine_kernels::{Format, packed_bytes};
 use memtier::{Bytes, Packed, PackedFormat, tier};
 
-/// How a weight matrix is stored: its GGUF format, packed into groups of sixteen rows for the CPU kernels.
+/// How a weight matrix is stored.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct WeightFormat(pub Format);
+pub enum WeightFormat {
+    /// In its GGUF format, packed into groups of sixteen rows for the CPU kernels.
+    Packed(Format),
+    /// As bf16, row by row, for the CUDA kernels: converted when it is uploaded.
+    Bf16,
+}
+
+impl WeightFormat {
+    /// Whether the CPU kernels multiply it with inputs that are not quantised.
+    pub fn is_float(self) -> bool {
+        match self {
+            WeightFormat::Packed(format) => format.is_float(),
+            WeightFormat::Bf16 => true,
+        }
+    }
+}
 
 impl PackedFormat for WeightFormat {
     fn bytes(&self, shape: &[usize]) -> Option<Bytes> {
         let [rows, columns] = *shape else { return None };
-        packed_bytes(self.0, rows, columns).map(Bytes::new)
+        match self {
+            WeightFormat::Packed(format) => packed_bytes(*format, rows, columns).map(Bytes::new),
+            WeightFormat::Bf16 => (rows as u64).checked_mul(columns as u64)?.checked_mul(2).map(Bytes::new),
+        }
     }
 }
 
@@ -51,6 +69,15 @@ pub struct WeightDims {
 }
 
 impl WeightDims {
+    /// The same model in bf16.
+    #[must_use]
+    pub fn in_bf16(mut self) -> Self {
+        self.embed = WeightFormat::Bf16;
+        self.head = self.head.map(|_| WeightFormat::Bf16);
+        self.layers.iter_mut().for_each(|layer| layer.formats = [WeightFormat::Bf16; 7]);
+        self
+    }
+
     fn layer(&self, index: usize) -> LayerDims {
         self.layers[index]
     }
@@ -69,7 +96,7 @@ impl WeightDims {
     }
 
     fn head_format(&self) -> WeightFormat {
-        self.head.unwrap_or(WeightFormat(Format::F32))
+        self.head.unwrap_or(WeightFormat::Packed(Format::F32))
     }
 }
 

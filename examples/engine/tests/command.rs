@@ -29,6 +29,20 @@ fn tiny() -> Vec<u8> {
 }
 
 #[test]
+fn without_a_gpu_its_flag_is_refused_in_one_line() {
+    if Path::new("/dev/nvidia0").exists() {
+        println!("skipped: there is a GPU here");
+        return;
+    }
+    let file = Temporary::new("no-gpu.gguf", &tiny());
+    for command in ["demo", "plan", "bench"] {
+        let said = refused(&[command, "--model-file", file.text(), "--device", "cuda:0"]);
+        let remedy = if cfg!(feature = "cuda") { "Install the NVIDIA driver" } else { "build it with --features cuda" };
+        assert!(said.contains(remedy), "{said}");
+    }
+}
+
+#[test]
 fn a_tiny_model_answers_and_allocates_nothing_while_serving() {
     let split = ["--gpu-layers", "1", "--vram-budget", "64MiB"];
     let (llama, gemma) = (TinyModel::llama(5), TinyModel::gemma3(5));

@@ -11,7 +11,11 @@ use crate::weights::WeightFormat;
 
 /// A matrix as the kernels take it.
 fn matrix<'x>(tensor: &PackedTensor<'x, WeightFormat>) -> Result<Matrix<'x>, LaunchError> {
-    Matrix::new(tensor.meta.format.0, tensor.meta.rows, tensor.meta.columns, tensor.bytes).map_err(launch)
+    let WeightFormat::Packed(format) = tensor.meta.format else {
+        let why = "it is stored for another device";
+        return Err(LaunchError::Unsupported { what: "weights", why });
+    };
+    Matrix::new(format, tensor.meta.rows, tensor.meta.columns, tensor.bytes).map_err(launch)
 }
 
 /// The inputs of projections: `rows` x `columns`, quantised for quantised weights and as they are for float weights.

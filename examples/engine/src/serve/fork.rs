@@ -3,9 +3,9 @@
 use memtier::{Blocks, Tokens};
 
 use super::{Llm, Row, prefixes::copy_window};
-use crate::{EngineError, sequence::Sampling};
+use crate::{EngineError, compute::Compute, sequence::Sampling};
 
-impl Llm {
+impl<S: Compute> Llm<S> {
     /// Another request that goes on from where `row` is, with a sampling of its own: best of several answers, or a beam. Both have the same
     /// blocks; whoever writes the last one first copies it. What a sliding window holds is copied at once: its blocks are written in
     /// place.

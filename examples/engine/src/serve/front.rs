@@ -2,14 +2,15 @@
 //! keys and values and their scratch.
 
 use memtier::{
-    Bytes, Device, Engine, Fence, GlobalKv, MemoryPlan, MemoryReport, Planning, Serving, Step, Stream, SwaKv, Ticket,
-    Tokens, f16,
+    Bytes, Device, Engine, Fence, GlobalKv, Host, MemoryPlan, MemoryReport, Planning, Serving, Step, Stream, SwaKv,
+    Ticket, Tokens, f16,
 };
 
 use super::{Probe, Row, batch::Batch, pass::write_inputs};
 use crate::{
     EngineError, ModelFile,
     arch::Arch,
+    compute::Compute,
     config::Settings,
     forward::{Pass, forward},
     load::{Progress, upload},
@@ -26,9 +27,9 @@ pub(crate) struct Cached {
 }
 
 /// A part that has its memory and not its weights.
-pub(super) struct Carved {
-    pub(super) engine: Engine<Planning<Model>>,
-    pub(super) stream: Stream<memtier::Host>,
+pub(super) struct Carved<S: Compute> {
+    pub(super) engine: Engine<Planning<Model<S>>>,
+    pub(super) stream: Stream<S>,
     pub(super) device: Device,
 }
 
@@ -36,10 +37,15 @@ pub(super) struct Carved {
 ///
 /// # Errors
 /// [`EngineError::Plan`] when it does not fit; nothing was acquired.
-pub(super) fn carve(part: &Part, whole: &Arch, settings: &Settings) -> Result<Carved, EngineError> {
-    let (device, engine, lines, stream) = part.declare(whole, settings)?;
-    let reprice = |config: &memtier::plan::Config| part.demands(whole, config);
-    let engine = engine.plan(part.request(whole, settings, &reprice));
+pub(super) fn carve<S: Compute>(
+    part: &Part,
+    whole: &Arch,
+    settings: &Settings,
+    device: Device,
+) -> Result<Carved<S>, EngineError> {
+    let (device, engine, lines, stream) = part.declare::<S>(whole, settings, device)?;
+    let reprice = |config: &memtier::plan::Config| part.demands::<S>(whole, config);
+    let engine = engine.plan(part.request::<S>(whole, settings, &reprice));
     let engine = engine.map_err(|refused| part.refused(settings, refused.report))?;
     let mut engine = engine.carve(lines).map_err(|failed| failed.error)?;
     let stream = engine.open_stream(stream)?;
@@ -64,7 +70,7 @@ impl Front {
     /// # Errors
     /// [`EngineError`] of the tensor that failed.
     pub(super) fn load(
-        carved: Carved,
+        carved: Carved<Host>,
         part: Part,
         (file, cpu, settings): (&ModelFile, &Cpu, &Settings),
         done: &mut u64,

@@ -1,29 +1,23 @@
 //! Decode passes recorded once and replayed: one graph for each number of requests.
 
 use memtier::{
-    Engine, Host, LaunchError, RecordError, ScratchFull, Serving, Step, Stream,
+    Engine, LaunchError, RecordError, ScratchFull, Serving, Step, Stream,
     account::{GraphCache, GraphStats},
 };
 
-use crate::{
-    EngineError,
-    arch::Arch,
-    forward::{Pass, forward},
-    model::Model,
-    ops::Cpu,
-};
+use crate::{EngineError, arch::Arch, compute::Compute, forward::Pass, model::Model};
 
 /// The name of a recorded pass.
-type Graph = memtier::Graph<Model>;
+type Graph<S> = memtier::Graph<Model<S>>;
 
 /// Recorded passes, the one used last in front. What changes from pass to pass (tokens, positions, lengths, block ids) is in
 /// the workspace that the graph reads, so the number of tokens is the whole parameter set.
-pub(super) struct Graphs {
+pub(super) struct Graphs<S: Compute> {
     /// `None` where passes are launched one by one.
-    cache: Option<GraphCache<Pass, Graph>>,
+    cache: Option<GraphCache<Pass, Graph<S>>>,
 }
 
-impl Graphs {
+impl<S: Compute> Graphs<S> {
     /// At most `most` graphs; none at all for zero.
     pub(super) fn new(most: usize) -> Self {
         Graphs { cache: (most > 0).then(|| GraphCache::new(most)) }
@@ -38,21 +32,21 @@ impl Graphs {
     pub(super) fn of(
         &mut self,
         pass: Pass,
-        (cpu, arch): (&Cpu, &Arch),
-        engine: &mut Engine<Serving<Model>>,
-        stream: &mut Stream<Host>,
-    ) -> Result<Option<Graph>, EngineError> {
+        (ops, arch): (&S::Ops, &Arch),
+        engine: &mut Engine<Serving<Model<S>>>,
+        stream: &mut Stream<S>,
+    ) -> Result<Option<Graph<S>>, EngineError> {
         let Some(cache) = self.cache.as_mut().filter(|_| pass.tokens == pass.picks && pass.tokens > 0) else {
             return Ok(None);
         };
-        let record = |pass: &Pass| -> Result<Graph, RecordError> {
-            engine.record::<Model, LaunchError, _>(stream, |step| {
+        let record = |pass: &Pass| -> Result<Graph<S>, RecordError> {
+            engine.record::<Model<S>, LaunchError, _>(stream, |step| {
                 let Step { buffers, on, scratch, .. } = step;
                 let on = *on;
                 let mut frame = scratch.nested();
                 let mut logits = frame.take(pass.picks * arch.vocab())?;
                 let scratch = frame.nested();
-                forward(cpu, arch, *pass, buffers, on, scratch, &mut logits, &mut |_| Ok(()), &mut |_, _| Ok(()))
+                S::forward(ops, arch, *pass, buffers, on, scratch, &mut logits, &mut |_| Ok(()), &mut |_, _| Ok(()))
             })
         };
         let switched = cache.switch(pass, record)?;
@@ -64,7 +58,7 @@ impl Graphs {
     }
 
     /// Gives every graph up: they will be recorded anew.
-    pub(super) fn forget(&mut self, engine: &mut Engine<Serving<Model>>) -> Result<(), EngineError> {
+    pub(super) fn forget(&mut self, engine: &mut Engine<Serving<Model<S>>>) -> Result<(), EngineError> {
         let graphs = self.cache.as_mut().map(GraphCache::drain).unwrap_or_default();
         graphs.into_iter().try_for_each(|(_, graph)| Ok(engine.forget(graph)?))
     }

@@ -34,6 +34,7 @@ pub use self::{
 use crate::{
     EngineError, ModelFile,
     arch::Arch,
+    compute::Compute,
     config::Settings,
     load::{Progress, upload},
     model::{self, Model},
@@ -44,21 +45,21 @@ use crate::{
     sequence::Sequence,
 };
 use memtier::{
-    Bytes, Device, Engine, MemoryReport, Serving, Stream, Tokens,
+    Bytes, Device, Engine, Host, HostBackend, MemoryReport, Serving, Stream, Tokens,
     admission::AdmissionQueue,
     plan::MemoryPlan,
     pressure::{Degradation, Watcher},
 };
 
 /// A model being served: owns the memory, the stream and the requests.
-pub struct Llm {
+pub struct Llm<S: Compute = Host> {
     // Requests go before the pools that their blocks are in.
     sequences: Vec<Option<Sequence>>,
     prefixes: Option<Prefixes>,
-    engine: Engine<Serving<Model>>,
-    stream: Stream<memtier::Host>,
+    engine: Engine<Serving<Model<S>>>,
+    stream: Stream<S>,
     device: Device,
-    cpu: Cpu,
+    ops: S::Ops,
     /// The whole model.
     arch: Arch,
     /// What of it runs in `engine`.
@@ -70,7 +71,7 @@ pub struct Llm {
     governor: Governor,
     queue: AdmissionQueue<Waiting>,
     requests: RequestId,
-    graphs: Graphs,
+    graphs: Graphs<S>,
     watcher: Option<Arc<Watcher>>,
     measuring: Option<Measuring>,
 }
@@ -113,25 +114,56 @@ impl Llm {
         report: &mut dyn FnMut(Progress),
     ) -> Result<Self, EngineError> {
         settings.check()?;
-        let arch = settings.arch(file)?;
-        let cpu = Cpu::new(settings.threads)?;
+        Self::open_on(Cpu::new(settings.threads)?, file, settings, watcher, report)
+    }
+
+    /// What the planner is asked for, without opening anything: for `plan` without `serve`.
+    ///
+    /// # Errors
+    /// As [`Llm::open`].
+    pub fn plan_only(file: &ModelFile, settings: &Settings) -> Result<Vec<(String, MemoryPlan)>, EngineError> {
+        settings.check()?;
+        Self::plan_on(&Cpu::new(settings.threads)?, file, settings)
+    }
+}
+
+impl<S: Compute> Llm<S> {
+    /// As [`open_watched`](Llm::open_watched), served by `ops`: the CPU, or a GPU.
+    ///
+    /// # Errors
+    /// As there, and [`EngineError::Setting`] or [`EngineError::Unsupported`] for what is not served there.
+    pub fn open_on(
+        ops: S::Ops,
+        file: &ModelFile,
+        settings: &Settings,
+        watcher: Option<&Arc<Watcher>>,
+        report: &mut dyn FnMut(Progress),
+    ) -> Result<Self, EngineError> {
+        settings.check()?;
+        S::check(settings)?;
+        let arch = S::prepare(settings.arch(file)?)?;
         let measuring = Measuring::begin(&arch, settings);
         let Assignment { main, front } = Assignment::decide(&arch, settings)?;
         // Both are planned before a byte of either is loaded.
-        let front_carved = front.as_ref().map(|front| carve(front, &arch, settings)).transpose()?;
-        let Carved { mut engine, mut stream, device } = carve(&main, &arch, settings)?;
+        let beside =
+            |front: &Part| carve::<Host>(front, &arch, settings, Device::new(HostBackend::new(), front.budget));
+        let front_carved = front.as_ref().map(beside).transpose()?;
+        let Carved { mut engine, mut stream, device } =
+            carve::<S>(&main, &arch, settings, S::device(&ops, main.budget))?;
         let mut governor = Governor::new(&arch, settings, capacity(&arch, settings), watcher)?;
         if let (_, Some(decision)) = policy::plan_budget(settings) {
             governor.decisions.push(decision);
         }
         let beside = front_carved.as_ref().map_or(Bytes::ZERO, |carved| carved.engine.memory_plan().total());
         let total = engine.memory_plan().total();
-        governor.check_load(settings, Bytes::new(total.count().saturating_add(beside.count())))?;
+        if S::ON_HOST {
+            governor.check_load(settings, Bytes::new(total.count().saturating_add(beside.count())))?;
+        }
         let mut done = 0;
         let parts = front.zip(front_carved);
-        let mut load = |(part, carved)| Front::load(carved, part, (file, &cpu, settings), &mut done, report);
+        let mut load = |(part, carved)| Front::load(carved, part, (file, S::cpu(&ops), settings), &mut done, report);
         let front = parts.map(&mut load).transpose()?;
-        upload(file, &main.arch, &cpu, engine.load(&mut stream)?, &mut done, report)?;
+        upload(file, &main.arch, S::cpu(&ops), engine.load(&mut stream)?, &mut done, report)?;
         let engine = engine.serve()?;
         // Where a model is in two parts, each has keys and values of its own, and a prefix would have to be in both.
         let prefixes = match &front {
@@ -147,7 +179,7 @@ impl Llm {
             engine,
             stream,
             device,
-            cpu,
+            ops,
             arch,
             main,
             front,
@@ -164,16 +196,26 @@ impl Llm {
         Ok(llm)
     }
 
-    /// What the planner is asked for, without opening anything: for `plan` without `serve`.
+    /// As [`plan_only`](Llm::plan_only), for `ops`.
     ///
     /// # Errors
-    /// As [`Llm::open`].
-    pub fn plan_only(file: &ModelFile, settings: &Settings) -> Result<Vec<(String, MemoryPlan)>, EngineError> {
+    /// As [`open_on`](Self::open_on).
+    pub fn plan_on(
+        ops: &S::Ops,
+        file: &ModelFile,
+        settings: &Settings,
+    ) -> Result<Vec<(String, MemoryPlan)>, EngineError> {
         settings.check()?;
-        let arch = settings.arch(file)?;
+        S::check(settings)?;
+        let arch = S::prepare(settings.arch(file)?)?;
         let Assignment { main, front } = Assignment::decide(&arch, settings)?;
-        let plan = |part: Part| part.preview(&arch, settings).map(|plan| (part.name, plan));
-        front.into_iter().chain([main]).map(plan).collect()
+        let beside = |part: Part| {
+            let device = Device::new(HostBackend::new(), part.budget);
+            part.preview::<Host>(&arch, settings, device).map(|plan| (part.name, plan))
+        };
+        let front = front.map(beside).transpose()?;
+        let plan = main.preview::<S>(&arch, settings, S::device(ops, main.budget))?;
+        Ok(front.into_iter().chain([(main.name, plan)]).collect())
     }
 
     /// Ends the measurement of the library reserve and keeps it in [`Settings::reserve_file`]. Call it once, when the first passes
@@ -247,11 +289,11 @@ impl Llm {
 
 /// Tokens that the KV pool holds when nothing runs.
 fn capacity(arch: &Arch, settings: &Settings) -> Tokens {
-    let kv = model::spec(arch, &settings.config(arch)).kv;
+    let kv = model::spec::<Host>(arch, &settings.config(arch)).kv;
     Tokens::new(kv.most.count().saturating_mul(settings.block_tokens as u64))
 }
 
 #[allow(dead_code, reason = "documents that the engine crosses threads")]
-fn crosses_threads(llm: Llm) -> impl Send {
+fn crosses_threads<S: Compute>(llm: Llm<S>) -> impl Send {
     llm
 }

@@ -10,12 +10,13 @@ use super::{
 };
 use crate::{
     EngineError,
-    forward::{Pass, forward},
+    compute::Compute,
+    forward::Pass,
     model::{Model, ModelView},
     sequence::Sequence,
 };
 
-impl Llm {
+impl<S: Compute> Llm<S> {
     /// Runs one pass: one token of every request that decodes, then as much prompt as fits. Tells through `on_token` what
     /// was chosen. Returns the tokens it processed; 0 when nothing is pending.
     ///
@@ -91,7 +92,7 @@ impl Llm {
 
     /// One forward pass over `self.batch`. With `logits` they are copied out (picks x vocabulary).
     pub(super) fn pass(&mut self, logits: Option<&mut [f32]>, probe: Option<Probe<'_>>) -> Result<Fence, EngineError> {
-        let Llm { sequences, engine, stream, cpu, main, front, batch, graphs, .. } = self;
+        let Llm { sequences, engine, stream, ops, main, front, batch, graphs, .. } = self;
         let arch = &main.arch;
         for Share { row, count, .. } in &batch.shares {
             if let Some(sequence) = &mut sequences[*row] {
@@ -103,7 +104,7 @@ impl Llm {
         }
         let pass = Pass { tokens: batch.tokens.len(), picks: batch.picks.len() };
         let replayed = logits.is_none() && probe.is_none() && front.is_none();
-        let graph = if replayed { graphs.of(pass, (cpu, arch), engine, stream)? } else { None };
+        let graph = if replayed { graphs.of(pass, (&*ops, arch), engine, stream)? } else { None };
         let mut step = engine.step(stream)?;
         for Share { row, .. } in &batch.shares {
             // After a fork, the last block is somebody else's, too.
@@ -132,7 +133,7 @@ impl Llm {
                 let Some(front) = front else { return Ok(()) };
                 let mut probe = probe.borrow_mut();
                 let probe = probe.as_mut().map(|probe| &mut **probe as Probe<'_>);
-                match front.pass(cpu, (batch, sequences), |host| on.read::<f32>(&*x, host), probe) {
+                match front.pass(S::cpu(ops), (batch, sequences), |host| on.read::<f32>(&*x, host), probe) {
                     Ok(host) => on.write(x, host),
                     Err(error) => {
                         failed = Some(error);
@@ -147,7 +148,7 @@ impl Llm {
                 probe(layer, &copy);
                 Ok(())
             };
-            let ran = forward(cpu, arch, pass, buffers, on, frame.nested(), &mut span, &mut enter, &mut see);
+            let ran = S::forward(ops, arch, pass, buffers, on, frame.nested(), &mut span, &mut enter, &mut see);
             if let Some(failed) = failed {
                 return Err(failed);
             }
@@ -178,8 +179,8 @@ pub(super) fn advance(
 type Blocks<'s> = (&'s Ticket<GlobalKv<f16>>, Option<&'s Ticket<SwaKv<f16>>>);
 
 /// Writes what the pass reads, and the page table rows of its requests.
-pub(super) fn write_inputs(
-    step: &mut Step<'_, Model, memtier::Eager<memtier::Host>>,
+pub(super) fn write_inputs<S: Compute>(
+    step: &mut Step<'_, Model<S>, memtier::Eager<S>>,
     batch: &Batch,
     sequences: &[Option<Sequence>],
     blocks: impl Fn(&Sequence) -> Option<Blocks<'_>>,

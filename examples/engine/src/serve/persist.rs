@@ -11,9 +11,9 @@ use super::{
     Llm,
     prefixes::{Kv, Prefixes},
 };
-use crate::{EngineError, model::ModelView};
+use crate::{EngineError, compute::Compute, model::ModelView};
 
-type Pool<'v, 's> = &'v mut PoolView<'s, Kv, memtier::Eager<memtier::Host>>;
+type Pool<'v, 's, S> = &'v mut PoolView<'s, Kv, memtier::Eager<S>>;
 
 /// A cache that is saved, and which of the bundle's pools its blocks are in.
 #[derive(Clone, Copy)]
@@ -23,7 +23,7 @@ enum Tier {
 }
 
 impl Tier {
-    fn pool<'v, 's>(self, view: &'v mut ModelView<'s, memtier::Eager<memtier::Host>>) -> Option<Pool<'v, 's>> {
+    fn pool<'v, 's, S: Compute>(self, view: &'v mut ModelView<'s, memtier::Eager<S>>) -> Option<Pool<'v, 's, S>> {
         match self {
             Tier::First => Some(&mut view.kv),
             Tier::Second => view.cold.as_mut(),
@@ -55,7 +55,7 @@ impl Prefixes {
     }
 }
 
-impl Llm {
+impl<S: Compute> Llm<S> {
     /// Saves what is cached to [`Settings::prefix_store`](crate::Settings::prefix_store). Between passes; requests may run. How many blocks;
     /// `None` without a folder.
     ///

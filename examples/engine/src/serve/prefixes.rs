@@ -7,7 +7,7 @@
 use std::sync::Arc;
 
 use memtier::{
-    Blocks, Content, Engine, GlobalKv, Host, PrefixCache, PrefixCacheSpec, PrefixCacheStats, Root, RootKey, Serving,
+    Blocks, Content, Engine, GlobalKv, PrefixCache, PrefixCacheSpec, PrefixCacheStats, Root, RootKey, Serving,
     Settled, Snapshots, Step, Stream, SwaKv, Ticket, TieredCache, Tokens, f16,
 };
 
@@ -15,6 +15,7 @@ use super::{Llm, Row, tiers};
 use crate::{
     EngineError, ModelFile,
     arch::Arch,
+    compute::Compute,
     config::Settings,
     model::{Model, ModelView},
     policy::CachedBlocks,
@@ -37,11 +38,11 @@ pub(super) struct Prefixes {
 
 impl Prefixes {
     /// The cache, if the settings want one.
-    pub(super) fn open(
+    pub(super) fn open<S: Compute>(
         file: &ModelFile,
         arch: &Arch,
         settings: &Settings,
-        bundle: &Model,
+        bundle: &Model<S>,
     ) -> Result<Option<Self>, EngineError> {
         if !settings.prefix_cache {
             return Ok(None);
@@ -95,7 +96,7 @@ impl Prefixes {
     }
 }
 
-impl Llm {
+impl<S: Compute> Llm<S> {
     /// The blocks of a new request, with room for `room` tokens; those of its prompt that are cached are there already.
     pub(super) fn open_blocks(
         &mut self,
@@ -211,9 +212,9 @@ fn blocks_of(arch: &Arch, tokens: usize) -> std::ops::Range<usize> {
 
 /// Copies what of the first `tokens` tokens a window still holds into the blocks of a request that has none. The proof that it is
 /// there; `None` without a window.
-pub(super) fn copy_window(
-    engine: &mut Engine<Serving<Model>>,
-    stream: &mut Stream<Host>,
+pub(super) fn copy_window<S: Compute>(
+    engine: &mut Engine<Serving<Model<S>>>,
+    stream: &mut Stream<S>,
     window: usize,
     (from, to): (&WindowTicket, &mut WindowTicket),
     tokens: usize,

@@ -7,7 +7,7 @@ use memtier::{
 };
 
 use super::{Llm, Row};
-use crate::{EngineError, arch::Arch, policy::Decision, sequence::Sampling};
+use crate::{EngineError, arch::Arch, compute::Compute, policy::Decision, sequence::Sampling};
 
 /// The name of a request that was submitted, in the order in which they were.
 pub type RequestId = u64;
@@ -31,7 +31,7 @@ pub enum Outcome {
     Failed(EngineError),
 }
 
-impl Llm {
+impl<S: Compute> Llm<S> {
     /// Lets a request wait for its start. With `least`, a prompt of its last `least` tokens is better than a refusal when
     /// memory is short; without, it is served whole or not at all.
     ///

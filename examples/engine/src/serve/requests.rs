@@ -5,11 +5,12 @@ use memtier::{GlobalKv, Step, Ticket, Tokens, plan::KvDtype};
 use super::{Llm, Row};
 use crate::{
     EngineError,
+    compute::Compute,
     model::ModelView,
     sequence::{Sampling, Sequence},
 };
 
-impl Llm {
+impl<S: Compute> Llm<S> {
     /// What no request may have.
     pub(super) fn check_request(&self, prompt: &[u32], sampling: Sampling) -> Result<(), EngineError> {
         sampling.check()?;

@@ -1,9 +1,9 @@
 //! Teacher-forced logits.
 
 use super::{Llm, Probe, pass::advance};
-use crate::{EngineError, sequence::Sampling};
+use crate::{EngineError, compute::Compute, sequence::Sampling};
 
-impl Llm {
+impl<S: Compute> Llm<S> {
     /// Teacher-forced logits: calls `see(position, logits)` for every token of `tokens`, in order, where the logits are those
     /// of the token after it. `probe` sees the residual stream of each piece.
     ///

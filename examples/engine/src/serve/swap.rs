@@ -1,11 +1,14 @@
 //! Another model on the same device: the old one ends, and what does not depend on it stays where it is.
 
-use memtier::{Engine, Line, Loading, ScratchFull, Step, Survives, account::GraphStats, admission::AdmissionQueue};
+use memtier::{
+    Engine, Host, Line, Loading, ScratchFull, Step, Survives, account::GraphStats, admission::AdmissionQueue,
+};
 
 use super::{Batch, Llm, capacity, graphs::Graphs, prefixes::Prefixes};
 use crate::{
     EngineError, ModelFile,
     arch::Arch,
+    compute::Compute,
     forward::Pass,
     load::{Progress, upload},
     model::{self, ModelLines, ModelView},
@@ -16,15 +19,15 @@ use crate::{
 /// A model that was not swapped.
 #[derive(thiserror::Error)]
 #[error("{error}")]
-pub struct SwapFailed {
+pub struct SwapFailed<S: Compute = Host> {
     /// The engine, still serving the old model; `None` when that had ended already.
-    pub engine: Option<Box<Llm>>,
+    pub engine: Option<Box<Llm<S>>>,
     /// Why not.
     #[source]
     pub error: EngineError,
 }
 
-impl std::fmt::Debug for SwapFailed {
+impl<S: Compute> std::fmt::Debug for SwapFailed<S> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("SwapFailed").field("error", &self.error).field("serving", &self.engine.is_some()).finish()
     }
@@ -41,13 +44,13 @@ pub struct Addresses {
     pub weights: u64,
 }
 
-impl Llm {
+impl<S: Compute> Llm<S> {
     /// Ends this model and serves another one, with the same settings. Workspaces, page tables, pools and scratch stay at
     /// their addresses where the new model's are of the same sizes; weights are released before the new ones are planned.
     ///
     /// # Errors
     /// [`SwapFailed`]: requests run or wait ([`EngineError::Busy`]; the old model serves on), or the new model is refused.
-    pub fn swap(self, file: &ModelFile, report: &mut dyn FnMut(Progress)) -> Result<Self, SwapFailed> {
+    pub fn swap(self, file: &ModelFile, report: &mut dyn FnMut(Progress)) -> Result<Self, SwapFailed<S>> {
         let busy = self.running() + self.waiting();
         if busy > 0 {
             let error = EngineError::Busy(format!("{busy} requests run or wait: let them end before the model goes"));
@@ -67,7 +70,7 @@ impl Llm {
             let what = "a model swap with layers on a device".to_owned();
             return Err(EngineError::Unsupported { what, why: "open the new model instead" });
         }
-        let arch = self.settings.arch(file)?;
+        let arch = S::prepare(self.settings.arch(file)?)?;
         let governor = Governor::new(&arch, &self.settings, capacity(&arch, &self.settings), self.watcher.as_ref())?;
         Ok((arch, governor))
     }
@@ -83,7 +86,7 @@ impl Llm {
             mut engine,
             mut stream,
             device,
-            cpu,
+            ops,
             settings,
             watcher,
             queue,
@@ -98,7 +101,7 @@ impl Llm {
         let (mut engine, kept) = engine.drain()?.end_model();
         let Assignment { main, .. } = Assignment::decide(&arch, &settings)?;
         let config = settings.config(&arch);
-        let spec = model::spec(&main.arch, &config);
+        let spec = model::spec::<S>(&main.arch, &config);
         let lines = ModelLines {
             weights: engine.declare(spec.weights),
             work: keep(&mut engine, kept.work, spec.work),
@@ -111,17 +114,17 @@ impl Llm {
             window_table: keep(&mut engine, kept.window_table, spec.window_table),
         };
         // A stream is no part of a model: it stays, unless the new model's passes need more scratch.
-        let needed = model::stream_spec(&main.arch, &config)?;
+        let needed = model::stream_spec::<S>(&main.arch, &config)?;
         let line = (needed.scratch > scratch).then(|| engine.declare(needed));
-        let reprice = |config: &memtier::plan::Config| main.demands(&arch, config);
-        let engine = engine.plan(main.request(&arch, &settings, &reprice));
+        let reprice = |config: &memtier::plan::Config| main.demands::<S>(&arch, config);
+        let engine = engine.plan(main.request::<S>(&arch, &settings, &reprice));
         let engine = engine.map_err(|refused| main.refused(&settings, refused.report))?;
         let mut engine = engine.carve(lines).map_err(|failed| failed.error)?;
         if let Some(line) = line {
             stream = engine.open_stream(line)?;
         }
         let mut done = 0;
-        upload(file, &main.arch, &cpu, engine.load(&mut stream)?, &mut done, report)?;
+        upload(file, &main.arch, S::cpu(&ops), engine.load(&mut stream)?, &mut done, report)?;
         let engine = engine.serve()?;
         let prefixes = Prefixes::open(file, &arch, &settings, engine.bundle())?;
         if let Some(prefixes) = &prefixes {
@@ -133,7 +136,7 @@ impl Llm {
             engine,
             stream,
             device,
-            cpu,
+            ops,
             arch,
             main,
             front: None,
@@ -157,7 +160,7 @@ impl Llm {
         }
         for tokens in 1..=self.settings.graphs.min(self.settings.max_batch) {
             let pass = Pass { tokens, picks: tokens };
-            self.graphs.of(pass, (&self.cpu, &self.main.arch), &mut self.engine, &mut self.stream)?;
+            self.graphs.of(pass, (&self.ops, &self.main.arch), &mut self.engine, &mut self.stream)?;
         }
         Ok(())
     }

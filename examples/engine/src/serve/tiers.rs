@@ -8,6 +8,7 @@ use memtier::{
 use super::{Llm, prefixes::Kv, prefixes::KvTicket, prefixes::Prefixes};
 use crate::{
     EngineError,
+    compute::Compute,
     config::Settings,
     model::{Model, ModelView},
 };
@@ -16,10 +17,10 @@ use crate::{
 const PATHS: usize = 8;
 
 /// The second tier, if the bundle has a pool for it.
-pub(super) fn open(
+pub(super) fn open<S: Compute>(
     hot: &PrefixCache<Kv>,
     settings: &Settings,
-    bundle: &Model,
+    bundle: &Model<S>,
 ) -> Result<Option<TieredCache<Kv>>, EngineError> {
     let Some(pool) = &bundle.cold else { return Ok(None) };
     let cold = PrefixCache::new(&pool.handle(), PrefixCacheSpec::new(pool.most()))?;
@@ -27,7 +28,7 @@ pub(super) fn open(
     Ok(Some(TieredCache::new(hot.clone(), cold, TierSpec { paths: PATHS, longest })?))
 }
 
-impl Llm {
+impl<S: Compute> Llm<S> {
     /// Copies what the next `needed` blocks would be taken from to the second tier.
     pub(super) fn spill(&mut self, needed: Blocks) -> Result<(), EngineError> {
         let Llm { prefixes: Some(Prefixes { tiers: Some(tiers), .. }), engine, stream, settings, .. } = self else {
@@ -68,10 +69,10 @@ impl Llm {
 }
 
 /// One step's copies, and their publication.
-fn spill_some(
+fn spill_some<S: Compute>(
     tiers: &mut TieredCache<Kv>,
-    engine: &mut Engine<Serving<Model>>,
-    stream: &mut Stream<memtier::Host>,
+    engine: &mut Engine<Serving<Model<S>>>,
+    stream: &mut Stream<S>,
     most: Blocks,
 ) -> Result<Blocks, EngineError> {
     let mut step = engine.step(stream)?;

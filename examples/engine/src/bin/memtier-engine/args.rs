@@ -18,6 +18,7 @@ pub(crate) struct Args {
     pub(crate) command: Command,
     pub(crate) model: PathBuf,
     pub(crate) settings: Settings,
+    pub(crate) on: On,
     pub(crate) prompts: Vec<String>,
     /// Give the prompt to the model as it is, without its chat template.
     pub(crate) raw: bool,
@@ -30,6 +31,26 @@ pub(crate) struct Args {
     pub(crate) decode: usize,
     /// A prompt of its last so many tokens is better than a refusal.
     pub(crate) cut_to: Option<usize>,
+}
+
+/// What serves the model.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum On {
+    Cpu,
+    /// The CUDA device of this number.
+    Cuda(u32),
+}
+
+impl FromStr for On {
+    type Err = ();
+
+    fn from_str(text: &str) -> Result<Self, ()> {
+        match text.strip_prefix("cuda:") {
+            Some(ordinal) => ordinal.parse().map(On::Cuda).map_err(drop),
+            None if text == "cpu" => Ok(On::Cpu),
+            None => Err(()),
+        }
+    }
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -54,6 +75,8 @@ Serves a GGUF model from memory that was planned to the byte.
   --raw                 no chat template
   --max-tokens N        length of the answer (128)
   --threads N           (all cores)
+  --device cpu|cuda:N   what serves the model (cpu); a GPU needs a build with --features cuda, and compiled kernels
+                        in the folder MEMTIER_KERNELS
   --budget SIZE         what plan and engine may take: 512MiB, 2GiB (2GiB)
   --gpu-layers N|auto   layers on the device, the first ones; the rest runs on the host (no device)
   --max-batch N         sequences at once (4)
@@ -132,6 +155,7 @@ const FLAGS: &[&str] = &[
     "raw",
     "max-tokens",
     "threads",
+    "device",
     "budget",
     "gpu-layers",
     "reserve-file",
@@ -180,6 +204,7 @@ pub(crate) fn read(args: impl Iterator<Item = OsString>) -> Result<Option<Args>,
         command: Command::Demo,
         model: PathBuf::new(),
         settings: Settings::default(),
+        on: On::Cpu,
         prompts: Vec::new(),
         raw: false,
         max_tokens: 128,
@@ -239,6 +264,7 @@ pub(crate) fn read(args: impl Iterator<Item = OsString>) -> Result<Option<Args>,
             "model-file" => read.model = value.into(),
             "prompt" => read.prompts.push(parse(&flag, value, "text")?),
             "max-tokens" => read.max_tokens = parse(&flag, value, count)?,
+            "device" => read.on = parse(&flag, value, "cpu, or cuda: and the number of a GPU")?,
             "threads" => read.settings.threads = parse(&flag, value, count)?,
             "budget" => read.settings.budget = size(&flag, value)?,
             "reserve-file" => read.settings.reserve_file = Some(value.into()),
@@ -321,6 +347,7 @@ mod tests {
                 "--pressure-config /nowhere: cannot read",
             ),
             (&["demo", "--model-file", "m", "--cost-anchors", "/nowhere"], "--cost-anchors /nowhere: cannot read"),
+            (&["demo", "--model-file", "m", "--device", "cuda"], "--device cuda: expected cpu, or cuda:"),
             (&["demo", "--model-file", "m", "--gpu-layers", "most"], "--gpu-layers most"),
             (&["demo", "--model-file", "m", "--gpu-layers", "-3"], "--gpu-layers"),
             (&["demo"], "--model-file"),

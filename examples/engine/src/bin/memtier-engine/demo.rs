@@ -8,6 +8,7 @@ use std::{
 use memtier::MemoryReport;
 use memtier_engine::{
     EngineError, Llm, ModelFile, Outcome, PartReport, Progress, RequestId, Row, Sampling, Token,
+    compute::Compute,
     policy::process_watcher,
     tokenizer::{Decoder, Tokenizer},
 };
@@ -25,14 +26,14 @@ const PROMPT: &str = "Write one short paragraph about why the sea is salty.";
 const LONG: u64 = 1024;
 
 /// A served model with its tokenizer, and how long the load took.
-pub(crate) struct Served {
-    pub(crate) llm: Llm,
+pub(crate) struct Served<S: Compute> {
+    pub(crate) llm: Llm<S>,
     pub(crate) tokenizer: Tokenizer,
     pub(crate) load: Duration,
 }
 
 /// Opens, plans and loads.
-pub(crate) fn open(args: &Args) -> Result<Served, EngineError> {
+pub(crate) fn open<S: Compute>(args: &Args, ops: S::Ops) -> Result<Served<S>, EngineError> {
     let file = ModelFile::open(&args.model)?;
     // Before the tokenizer: of a model that is not known here, that is what its user must hear.
     memtier_model::ModelDescription::from_gguf(file.gguf())?;
@@ -41,7 +42,7 @@ pub(crate) fn open(args: &Args) -> Result<Served, EngineError> {
     let mut bar = Bar::new("loading");
     let watcher = process_watcher(&args.settings.pressure)?;
     let progress = &mut |Progress { done, total }| bar.show(done, total);
-    let mut llm = Llm::open_watched(&file, &args.settings, Some(&watcher), progress)?;
+    let mut llm = Llm::open_on(ops, &file, &args.settings, Some(&watcher), progress)?;
     bar.done();
     for loaded in llm.load_prefixes()? {
         eprintln!("prefix store: {} blocks loaded, {} left out", loaded.blocks, loaded.left_out);
@@ -53,7 +54,7 @@ pub(crate) fn open(args: &Args) -> Result<Served, EngineError> {
 }
 
 /// Touches everything once, so that what follows is steady.
-pub(crate) fn warm_up(served: &mut Served) -> Result<(), EngineError> {
+pub(crate) fn warm_up<S: Compute>(served: &mut Served<S>) -> Result<(), EngineError> {
     let Served { llm, tokenizer, .. } = served;
     let row = llm.admit(&tokenizer.encode_prompt("warm up"), 2, Sampling::GREEDY)?;
     drive(llm, &mut Tally::default(), &mut Nobody)?;
@@ -78,7 +79,7 @@ struct Audience<'t> {
     prefill: (u64, u64),
 }
 
-impl Listener for Audience<'_> {
+impl<S: Compute> Listener<S> for Audience<'_> {
     fn started(&mut self, request: RequestId, outcome: Outcome) {
         let Some(reply) = self.replies.iter_mut().find(|reply| reply.id == request) else { return };
         match outcome {
@@ -88,7 +89,7 @@ impl Listener for Audience<'_> {
         }
     }
 
-    fn tokens(&mut self, llm: &mut Llm, fresh: &[Token]) -> Result<(), EngineError> {
+    fn tokens(&mut self, llm: &mut Llm<S>, fresh: &[Token]) -> Result<(), EngineError> {
         for token in fresh {
             let at = self.replies.iter().position(|reply| reply.row == Some(token.row) && !reply.ended);
             let Some(index) = at else { continue };
@@ -148,9 +149,9 @@ impl OnDevice {
 }
 
 /// Answers all prompts, as many at once as there are slots.
-fn answer(
+fn answer<S: Compute>(
     args: &Args,
-    served: &mut Served,
+    served: &mut Served<S>,
     prompts: &[String],
     tally: &mut Tally,
 ) -> Result<(Vec<Result<String, EngineError>>, Vec<OnDevice>), EngineError> {
@@ -186,8 +187,8 @@ fn prompts(args: &Args) -> Vec<String> {
 }
 
 /// The answers only.
-pub(crate) fn generate(args: &Args) -> Result<(), Box<dyn std::error::Error>> {
-    let mut served = open(args)?;
+pub(crate) fn generate<S: Compute>(args: &Args, ops: S::Ops) -> Result<(), Box<dyn std::error::Error>> {
+    let mut served = open::<S>(args, ops)?;
     let (answers, _) = answer(args, &mut served, &prompts(args), &mut Tally::default())?;
     answers.iter().skip(1).for_each(|answer| println!("---\n{}", answer.as_deref().unwrap_or_default()));
     let decisions = served.llm.decisions();
@@ -199,8 +200,8 @@ pub(crate) fn generate(args: &Args) -> Result<(), Box<dyn std::error::Error>> {
 }
 
 /// Answer, plan, memory report, and how much was allocated while serving.
-pub(crate) fn run(args: &Args) -> Result<(), Box<dyn std::error::Error>> {
-    let mut served = open(args)?;
+pub(crate) fn run<S: Compute>(args: &Args, ops: S::Ops) -> Result<(), Box<dyn std::error::Error>> {
+    let mut served = open::<S>(args, ops)?;
     println!("{}", args.model.display());
     println!("\nPlan");
     served.llm.parts().iter().for_each(|part| println!("{}\n{}", part.name, part.plan));
@@ -262,7 +263,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Box<dyn std::error::Error>> {
 }
 
 /// Saves what is cached, where the settings say.
-fn save(llm: &mut Llm) -> Result<(), EngineError> {
+fn save<S: Compute>(llm: &mut Llm<S>) -> Result<(), EngineError> {
     if let Some(blocks) = llm.save_prefixes()? {
         eprintln!("prefix store: {blocks} saved");
     }

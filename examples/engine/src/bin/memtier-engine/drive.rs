@@ -5,7 +5,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use memtier_engine::{EngineError, Llm, Outcome, RequestId, Token};
+use memtier_engine::{EngineError, Llm, Outcome, RequestId, Token, compute::Compute};
 
 use crate::alloc;
 
@@ -29,11 +29,11 @@ impl Tally {
 }
 
 /// Who is told what happens.
-pub(crate) trait Listener {
+pub(crate) trait Listener<S: Compute> {
     /// A request that waited has started, or was told no.
     fn started(&mut self, request: RequestId, outcome: Outcome);
     /// A pass chose these tokens.
-    fn tokens(&mut self, llm: &mut Llm, fresh: &[Token]) -> Result<(), EngineError>;
+    fn tokens(&mut self, llm: &mut Llm<S>, fresh: &[Token]) -> Result<(), EngineError>;
     /// A pass handled so many.
     fn pass(&mut self, tokens: usize);
 }
@@ -41,10 +41,10 @@ pub(crate) trait Listener {
 /// For whom only the time counts.
 pub(crate) struct Nobody;
 
-impl Listener for Nobody {
+impl<S: Compute> Listener<S> for Nobody {
     fn started(&mut self, _request: RequestId, _outcome: Outcome) {}
 
-    fn tokens(&mut self, _llm: &mut Llm, _fresh: &[Token]) -> Result<(), EngineError> {
+    fn tokens(&mut self, _llm: &mut Llm<S>, _fresh: &[Token]) -> Result<(), EngineError> {
         Ok(())
     }
 
@@ -53,7 +53,11 @@ impl Listener for Nobody {
 
 /// Runs passes until nothing is pending and nobody waits. The heap is counted over whole passes, from their first
 /// instruction to their last.
-pub(crate) fn drive(llm: &mut Llm, tally: &mut Tally, listener: &mut dyn Listener) -> Result<(), EngineError> {
+pub(crate) fn drive<S: Compute>(
+    llm: &mut Llm<S>,
+    tally: &mut Tally,
+    listener: &mut dyn Listener<S>,
+) -> Result<(), EngineError> {
     let guesses = llm.settings().draft;
     let mut fresh = Vec::with_capacity(llm.settings().max_batch * (1 + guesses));
     let mut idle_since = None;

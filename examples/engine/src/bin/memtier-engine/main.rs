@@ -11,8 +11,10 @@ mod prompt;
 
 use std::process::ExitCode;
 
-use memtier::PlanError;
-use memtier_engine::{EngineError, Llm, ModelFile};
+use memtier::{Host, PlanError};
+use memtier_engine::{EngineError, Llm, ModelFile, compute::Compute, ops::Cpu};
+
+use args::On;
 
 #[global_allocator]
 static ALLOCATOR: alloc::Counting = alloc::Counting;
@@ -46,21 +48,40 @@ fn main() -> ExitCode {
 }
 
 fn run(args: &args::Args) -> Result<(), Box<dyn std::error::Error>> {
+    match args.on {
+        On::Cpu => {
+            args.settings.check()?;
+            run_on::<Host>(args, Cpu::new(args.settings.threads).map_err(EngineError::from)?)
+        }
+        #[cfg(feature = "cuda")]
+        On::Cuda(ordinal) => {
+            use memtier_engine::cuda::Gpu;
+            args.settings.check()?;
+            let gpu = Gpu::open(ordinal, &Gpu::kernels_folder(), args.settings.threads)?;
+            run_on::<memtier::Cuda>(args, gpu)
+        }
+        #[cfg(not(feature = "cuda"))]
+        On::Cuda(ordinal) => {
+            Err(format!("--device cuda:{ordinal}: this program was built without CUDA: build it with --features cuda")
+                .into())
+        }
+    }
+}
+
+fn run_on<S: Compute>(args: &args::Args, ops: S::Ops) -> Result<(), Box<dyn std::error::Error>> {
     match args.command {
         args::Command::Plan => {
-            for (name, plan) in plan(args)? {
+            for (name, plan) in Llm::<S>::plan_on(&ops, &ModelFile::open(&args.model)?, &args.settings)? {
                 println!("{name}\n{plan}");
             }
             Ok(())
         }
-        args::Command::Demo => demo::run(args),
-        args::Command::Generate => demo::generate(args),
-        args::Command::Bench => bench::run(args),
+        args::Command::Demo => demo::run::<S>(args, ops),
+        args::Command::Generate => demo::generate::<S>(args, ops),
+        args::Command::Bench => bench::run::<S>(args, ops),
+        args::Command::MeasureAnchors if !S::ON_HOST => {
+            Err("measure-anchors: it measures what prompts cost the host: leave out --device".into())
+        }
         args::Command::MeasureAnchors => measure::run(args),
     }
-}
-
-/// The plan of every device.
-fn plan(args: &args::Args) -> Result<Vec<(String, memtier::MemoryPlan)>, EngineError> {
-    Llm::plan_only(&ModelFile::open(&args.model)?, &args.settings)
 }

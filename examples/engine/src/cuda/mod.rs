@@ -1,0 +1,149 @@
+//! Serving from a CUDA device: the same bundle, plan, requests and page tables; weights in bf16, keys and values in f16, and a
+//! forward pass over CUDA kernels.
+
+mod forward;
+mod scratch;
+
+use std::path::{Path, PathBuf};
+
+use memtier::{Bytes, Cuda, Device, LaunchError, Place, Recorder, ScratchFrame, SizeError, StableSpanMut};
+use memtier_cuda::{CudaBackend, Kernels, kernels::MatrixFormat};
+
+use crate::{
+    EngineError,
+    arch::Arch,
+    compute::{Compute, See},
+    config::Settings,
+    forward::{Enter, Pass},
+    model::ModelView,
+    ops::Cpu,
+    weights::WeightFormat,
+};
+use scratch::Units;
+
+/// What CUDA graphs of a pass were seen to take of the device at most, each.
+const GRAPH_BYTES: Bytes = Bytes::mib(2);
+
+/// An open CUDA device with its kernels. A name: clones share them.
+#[derive(Clone)]
+pub struct Gpu {
+    backend: CudaBackend,
+    kernels: Kernels,
+    cpu: Cpu,
+}
+
+impl Gpu {
+    /// Opens device `ordinal`, with the kernels that `compile-kernels` left in `kernels`, and `threads` threads of the process.
+    ///
+    /// # Errors
+    /// [`EngineError::Cuda`] without a driver or a device, [`EngineError::CudaKernels`] when the kernels are not there or not
+    /// for it. Each names the remedy.
+    pub fn open(ordinal: u32, kernels: &Path, threads: usize) -> Result<Self, EngineError> {
+        let backend = CudaBackend::open(ordinal)?;
+        let kernels = Kernels::load(&backend, kernels)?;
+        Ok(Gpu { backend, kernels, cpu: Cpu::new(threads)? })
+    }
+
+    /// Where compiled kernels are looked for: `MEMTIER_KERNELS`, or the folder `kernels` beside the program.
+    pub fn kernels_folder() -> PathBuf {
+        let beside = || std::env::current_exe().ok().and_then(|exe| Some(exe.parent()?.join("kernels")));
+        std::env::var_os("MEMTIER_KERNELS").map(PathBuf::from).or_else(beside).unwrap_or_else(|| "kernels".into())
+    }
+
+    /// The memory of the device.
+    pub fn backend(&self) -> &CudaBackend {
+        &self.backend
+    }
+}
+
+impl MatrixFormat for WeightFormat {
+    fn is_bf16(&self) -> bool {
+        *self == WeightFormat::Bf16
+    }
+}
+
+fn unsupported(what: String, why: &'static str) -> EngineError {
+    EngineError::Unsupported { what, why }
+}
+
+fn setting(name: &'static str, value: impl ToString, remedy: &str) -> EngineError {
+    EngineError::Setting { name, value: value.to_string(), remedy: remedy.to_owned() }
+}
+
+impl Compute for Cuda {
+    type Ops = Gpu;
+    const ON_HOST: bool = false;
+    const GRAPH_BYTES: Bytes = GRAPH_BYTES;
+
+    fn cpu(ops: &Gpu) -> &Cpu {
+        &ops.cpu
+    }
+
+    fn device(ops: &Gpu, budget: Bytes) -> Device {
+        Device::new(ops.backend.clone(), budget)
+    }
+
+    fn check(settings: &Settings) -> Result<(), EngineError> {
+        if settings.gpu_layers.is_some() {
+            let remedy = "all layers run on --device: leave it out";
+            return Err(setting("gpu-layers", "given", remedy));
+        }
+        if let Some(low) = settings.kv_low {
+            return Err(setting("kv-low", low, "keys and values on a GPU are f16: leave it out"));
+        }
+        if let Some(file) = &settings.reserve_file {
+            let remedy = "the library reserve is measured on the CPU only: leave it out";
+            return Err(setting("reserve-file", file.display(), remedy));
+        }
+        Ok(())
+    }
+
+    fn prepare(mut arch: Arch) -> Result<Arch, EngineError> {
+        for layer in &arch.layers {
+            let head_dim = layer.kv.shape.head_dim;
+            if ![64, 128, 256].contains(&head_dim) {
+                let what = format!("heads of {head_dim} elements on a GPU");
+                return Err(unsupported(what, "the attention kernels take 64, 128 and 256"));
+            }
+        }
+        for rope in &arch.ropes {
+            if rope.factors.is_some() {
+                let what = "rope_freqs.weight on a GPU".to_owned();
+                return Err(unsupported(
+                    what,
+                    "the rotary kernel computes its frequencies: serve the model from the CPU",
+                ));
+            }
+            if !(rope.dims / 2).is_multiple_of(2) {
+                let what = format!("{} rotated elements of a head on a GPU", rope.dims);
+                return Err(unsupported(what, "they must be a multiple of 4"));
+            }
+        }
+        let widths = arch.weights.layers.iter().flat_map(|layer| [layer.hidden, layer.q_rows, layer.ffn]);
+        if let Some(width) = widths.into_iter().find(|width| !width.is_multiple_of(8)) {
+            return Err(unsupported(format!("rows of {width} elements on a GPU"), "they must be a multiple of 8"));
+        }
+        arch.weights = arch.weights.in_bf16();
+        Ok(arch)
+    }
+
+    fn scratch(arch: &Arch, tokens: usize, picks: usize) -> Result<Bytes, SizeError> {
+        scratch::bytes(arch, tokens, picks)
+    }
+
+    fn forward<P: Place<Space = Cuda>>(
+        ops: &Gpu,
+        arch: &Arch,
+        pass: Pass,
+        view: &mut ModelView<'_, P>,
+        on: &Recorder<P>,
+        scratch: ScratchFrame<'_, P>,
+        logits: &mut StableSpanMut<'_, f32, P>,
+        enter: Enter<'_, P>,
+        see: See<'_, P>,
+    ) -> Result<(), LaunchError> {
+        let units = Units::new(arch, pass.tokens, pass.picks);
+        let units = units.ok_or(LaunchError::Unsupported { what: "forward pass", why: "its scratch overflows" })?;
+        forward::forward(&ops.kernels, arch, (pass, units), view, on, scratch, logits, enter, see)
+    }
+}

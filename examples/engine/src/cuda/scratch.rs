@@ -1,0 +1,109 @@
+//! What one forward pass takes of the scratch stack on a GPU.
+
+use memtier::{Bytes, SizeError};
+
+use crate::arch::{Arch, LayerArch};
+
+/// Blocks of the attention kernel that fill a device.
+const BLOCKS: usize = 264;
+/// The most shares of a sequence: more of them are merged longer than they save.
+const MOST_SHARES: usize = 16;
+/// Query heads that one block of the attention kernel takes.
+const TOGETHER: usize = 16;
+
+/// Elements of each buffer.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Units {
+    /// The residual stream (f32), and its norm (bf16).
+    pub(super) hidden: usize,
+    /// What is added to the residual stream behind a norm of its own: f32.
+    pub(super) delta: usize,
+    /// Queries, keys and values as they are projected: bf16.
+    pub(super) qkv: usize,
+    /// Queries (f16), and what attention gives (bf16).
+    pub(super) q: usize,
+    /// Between the feed-forward projections: bf16. Gate and value together are twice as many.
+    pub(super) ffn: usize,
+    /// The rows that want logits (f32), and their norm (bf16).
+    pub(super) picked: usize,
+    /// Cosines and sines: f32.
+    pub(super) angles: usize,
+    /// Partial results of attention: f32.
+    pub(super) partial: usize,
+    /// Its counters: u32.
+    pub(super) arrived: usize,
+    /// Tokens that each token sees: u32.
+    pub(super) tokens: usize,
+    /// Logits: f32.
+    pub(super) logits: usize,
+}
+
+/// Groups of query heads that one key/value head of a layer has blocks for.
+fn groups(layer: &LayerArch) -> usize {
+    let kv_heads = layer.kv.shape.kv_heads.max(1);
+    layer.kv.params.heads.div_ceil(kv_heads).div_ceil(TOGETHER)
+}
+
+/// Shares of each of `tokens` queries, from what is known when the pass is planned: the same for a graph and an eager pass.
+pub(super) fn shares(layer: &LayerArch, tokens: usize) -> usize {
+    let blocks = tokens.max(1).saturating_mul(layer.kv.shape.kv_heads.max(1)).saturating_mul(groups(layer).max(1));
+    (BLOCKS / blocks.max(1)).clamp(1, MOST_SHARES)
+}
+
+impl Units {
+    /// For a pass of `tokens` tokens, of which `picks` want logits. `None` when a size overflows.
+    pub(super) fn new(arch: &Arch, tokens: usize, picks: usize) -> Option<Self> {
+        let layers = &arch.weights.layers;
+        let widest = |of: fn(&crate::weights::LayerDims) -> usize| layers.iter().map(of).max().unwrap_or(1);
+        let hidden = arch.weights.hidden;
+        let rows = |columns: usize| tokens.checked_mul(columns);
+        let angles = arch.ropes.iter().map(|rope| rope.dims).max().unwrap_or(2);
+        let partial = |layer: &LayerArch| {
+            let elements = layer.kv.params.heads.checked_mul(layer.kv.shape.head_dim + 2)?;
+            match shares(layer, tokens) {
+                1 => Some(1),
+                shares => rows(elements)?.checked_mul(shares),
+            }
+        };
+        let partial = arch.layers.iter().try_fold(1, |most: usize, layer| Some(most.max(partial(layer)?)))?;
+        let arrived = arch.layers.iter().map(|layer| layer.kv.shape.kv_heads * groups(layer)).max().unwrap_or(1);
+        Some(Units {
+            hidden: rows(hidden)?,
+            delta: if arch.post_norms { rows(hidden)? } else { 1 },
+            qkv: rows(widest(|layer| layer.q_rows + 2 * layer.kv_rows))?,
+            q: rows(widest(|layer| layer.q_rows))?,
+            ffn: rows(widest(|layer| layer.ffn))?,
+            picked: picks.checked_mul(hidden)?,
+            angles: rows(angles)?,
+            partial,
+            arrived: rows(arrived)?,
+            tokens,
+            logits: picks.checked_mul(arch.vocab())?,
+        })
+    }
+
+    /// The bytes of all of them, each on a multiple of 256. `None` when they overflow.
+    fn bytes(&self, ropes: usize) -> Option<u64> {
+        let Units { hidden, delta, qkv, q, ffn, picked, angles, partial, arrived, tokens, logits } = *self;
+        let wide = [hidden, delta, picked, partial, arrived, tokens, logits].map(|units| (units, 4));
+        let half = [hidden, qkv, q, q, ffn, ffn.checked_mul(2)?, picked].map(|units| (units, 2));
+        let angles = std::iter::repeat_n((angles, 4), ropes);
+        wide.into_iter().chain(half).chain(angles).try_fold(0u64, |sum, (units, size)| {
+            sum.checked_add((units as u64).checked_mul(size)?.checked_next_multiple_of(256)?)
+        })
+    }
+}
+
+/// What any pass of up to `tokens` tokens takes, of which up to `picks` want logits. Few tokens have more shares each, so no size
+/// alone is the largest.
+///
+/// # Errors
+/// [`SizeError::Overflow`].
+pub(super) fn bytes(arch: &Arch, tokens: usize, picks: usize) -> Result<Bytes, SizeError> {
+    let overflow = SizeError::Overflow { field: "forward scratch" };
+    let of = |tokens: usize| Units::new(arch, tokens, picks.min(tokens))?.bytes(arch.ropes.len());
+    // Beyond this many tokens nothing is shared, and everything grows with them.
+    let mut sizes = (1..=tokens.min(BLOCKS)).chain([tokens]).map(of);
+    let most = sizes.try_fold(0, |most: u64, bytes| Some(most.max(bytes?)));
+    most.map(Bytes::new).ok_or(overflow)
+}

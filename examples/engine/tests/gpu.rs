@@ -1,0 +1,237 @@
+//! The engine on a GPU beside the engine on the CPU: logits, answers, graphs, growth. Skipped with a sentence where there is no
+//! CUDA device; `MEMTIER_REQUIRE_GPU` makes that a failure. Needs `--features cuda` and, for a device, `MEMTIER_KERNELS`.
+#![cfg(feature = "cuda")]
+
+mod common;
+
+use common::{RealModel, SMOLLM2, Temporary, tiny_file};
+use memtier::{Bytes, Cuda};
+use memtier_cuda::OpenError;
+use memtier_engine::{
+    EngineError, Llm, ModelFile, Sampling, Settings, compute::Compute, cuda::Gpu, tokenizer::Tokenizer,
+};
+use memtier_model::write::TinyModel;
+
+/// The first GPU, or `None` with a sentence.
+fn gpu() -> Option<Gpu> {
+    match Gpu::open(0, &Gpu::kernels_folder(), 4) {
+        Ok(gpu) => Some(gpu),
+        Err(EngineError::Cuda(error @ (OpenError::NoDriver { .. } | OpenError::NoDevice { .. })))
+            if std::env::var_os("MEMTIER_REQUIRE_GPU").is_none() =>
+        {
+            println!("skipped: no CUDA device ({error})");
+            None
+        }
+        Err(error) => panic!("{error}"),
+    }
+}
+
+fn settings() -> Settings {
+    Settings {
+        budget: Bytes::gib(1),
+        max_batch: 6,
+        max_seq_len: 512,
+        prefill_chunk: 96,
+        threads: 4,
+        ..Settings::default()
+    }
+}
+
+/// Tiny models with heads that the attention kernels take, and more tokens than a window.
+fn tiny() -> [(&'static str, Temporary); 3] {
+    let size = |model: TinyModel| TinyModel { hidden: 128, head_dim: 64, feed_forward: 192, context: 512, ..model };
+    let gemma = TinyModel { window: 24, ..size(TinyModel::gemma3(31)) };
+    let wide = TinyModel { heads: 2, kv_heads: 1, head_dim: 256, window: 40, ..size(TinyModel::gemma3(32)) };
+    [
+        ("llama", tiny_file("gpu-llama", TinyModel { heads: 6, ..size(TinyModel::llama(30)) })),
+        ("gemma3", tiny_file("gpu-gemma3", gemma)),
+        ("gemma3-d256", tiny_file("gpu-gemma3-wide", wide)),
+    ]
+}
+
+fn on_gpu(gpu: &Gpu, file: &ModelFile, settings: &Settings) -> Llm<Cuda> {
+    Llm::<Cuda>::open_on(gpu.clone(), file, settings, None, &mut |_| ()).unwrap()
+}
+
+fn logits<S: Compute>(llm: &mut Llm<S>, tokens: &[u32]) -> Vec<Vec<f32>> {
+    let mut rows = Vec::new();
+    llm.score(tokens, &mut |_, row| rows.push(row.to_vec()), None).unwrap();
+    rows
+}
+
+/// Answers all prompts at once, `answer` tokens each.
+fn generate<S: Compute>(llm: &mut Llm<S>, prompts: &[Vec<u32>], answer: usize, sampling: Sampling) -> Vec<Vec<u32>> {
+    let rows: Vec<_> = prompts.iter().map(|prompt| llm.admit(prompt, answer, sampling).unwrap()).collect();
+    let mut answers = vec![Vec::new(); llm.settings().max_batch];
+    while llm.step(|token| answers[token.row].push(token.token)).unwrap() > 0 {}
+    rows.iter().for_each(|row| llm.end(*row).unwrap());
+    rows.into_iter().map(|row| std::mem::take(&mut answers[row])).collect()
+}
+
+fn rms(values: impl Iterator<Item = f32>) -> f64 {
+    let (mut sum, mut count) = (0.0, 0);
+    for value in values {
+        sum += f64::from(value).powi(2);
+        count += 1;
+    }
+    (sum / f64::from(count.max(1))).sqrt()
+}
+
+/// Root mean square of the difference, and of `b`.
+fn apart(a: &[Vec<f32>], b: &[Vec<f32>]) -> (f64, f64) {
+    let difference = a.iter().flatten().zip(b.iter().flatten()).map(|(a, b)| a - b);
+    (rms(difference), rms(b.iter().flatten().copied()))
+}
+
+/// Every token of an answer is what the CPU likes best after the same tokens, or so close to it that `tie` decides. Says where
+/// it is not the same.
+fn follows(cpu: &mut Llm, name: &str, prompt: &[u32], answer: &[u32], tie: f64) -> usize {
+    let all: Vec<u32> = prompt.iter().chain(answer).copied().collect();
+    let rows = logits(cpu, &all);
+    let mut ties = 0;
+    for (index, token) in answer.iter().enumerate() {
+        let row = &rows[prompt.len() - 1 + index];
+        let (best, most) = row
+            .iter()
+            .enumerate()
+            .fold((0, f32::MIN), |top, (token, logit)| if *logit > top.1 { (token, *logit) } else { top });
+        if best as u32 == *token {
+            continue;
+        }
+        ties += 1;
+        let chosen = row[*token as usize];
+        println!("{name}, token {index}: the GPU takes {token} ({chosen:.4} on the CPU), the CPU {best} ({most:.4})");
+        assert!(f64::from(most - chosen) < tie, "{name}: no tie: {chosen} against {most}, {tie} decides");
+    }
+    ties
+}
+
+fn prompts(vocab: u32) -> Vec<Vec<u32>> {
+    let prompt = |length: u32, seed: u32| (0..length).map(|i| 3 + (i * i * 7 + i * seed) % (vocab - 3)).collect();
+    // One token; a block and its neighbours; more than a chunk.
+    vec![prompt(1, 5), prompt(15, 11), prompt(16, 13), prompt(17, 17), prompt(200, 19), prompt(70, 23)]
+}
+
+#[test]
+fn tiny_models_give_what_the_cpu_gives() {
+    let Some(gpu) = gpu() else { return };
+    for (name, file) in tiny() {
+        let file = ModelFile::open(file.path()).unwrap();
+        let mut cpu = Llm::open(&file, &settings(), &mut |_| ()).unwrap();
+        let mut here = on_gpu(&gpu, &file, &settings());
+        let long: Vec<u32> = prompts(288)[4].clone();
+        let (ours, theirs) = (logits(&mut here, &long), logits(&mut cpu, &long));
+        let (noise, size) = apart(&ours, &theirs);
+        println!("{name}: logits {noise:.4} apart, of {size:.3}: {:.4}", noise / size);
+        assert!(noise / size < 0.02, "{name}: logits are further apart than bf16 makes them");
+
+        let prompts = prompts(288);
+        let answers = generate(&mut here, &prompts, 40, Sampling::GREEDY);
+        let ties: usize = prompts
+            .iter()
+            .zip(&answers)
+            .map(|(prompt, answer)| {
+                assert_eq!(answer.len(), 40);
+                follows(&mut cpu, name, prompt, answer, 8.0 * noise)
+            })
+            .sum();
+        println!("{name}: {ties} of {} tokens are near ties", 40 * prompts.len());
+        // Alone, a request goes the same way: another kernel multiplies, so only up to a tie.
+        let alone = generate(&mut here, &prompts[4..5], 40, Sampling::GREEDY);
+        follows(&mut cpu, name, &prompts[4], &alone[0], 8.0 * noise);
+    }
+}
+
+#[test]
+fn replayed_passes_choose_what_launched_ones_choose() {
+    let Some(gpu) = gpu() else { return };
+    for (name, file) in tiny() {
+        let file = ModelFile::open(file.path()).unwrap();
+        let mut eager = on_gpu(&gpu, &file, &settings());
+        let mut graphs = on_gpu(&gpu, &file, &Settings { graphs: 6, ..settings() });
+        // At this temperature a token depends on every bit of every logit.
+        let warm = Sampling { temperature: 1.5, top_p: 0.95, top_k: 0, seed: 7 };
+        for sampling in [Sampling::GREEDY, warm] {
+            let (a, b) =
+                (generate(&mut eager, &prompts(288), 60, sampling), generate(&mut graphs, &prompts(288), 60, sampling));
+            assert_eq!(a, b, "{name}: a replayed pass chose another token");
+        }
+        let stats = graphs.graph_stats();
+        assert!(stats.reuses > 60, "{stats:?}");
+        assert_eq!(graphs.memory_report().unplanned_acquisitions(), 0);
+    }
+}
+
+#[test]
+fn the_pool_grows_under_recorded_passes() {
+    let Some(gpu) = gpu() else { return };
+    let [(_, file), ..] = tiny();
+    let file = ModelFile::open(file.path()).unwrap();
+    let settings = Settings { graphs: 6, max_batch: 6, ..settings() };
+    let mut llm = on_gpu(&gpu, &file, &settings);
+    let first = generate(&mut llm, &prompts(288)[1..2], 30, Sampling::GREEDY);
+    let before = llm.memory_report().device.planned_commits;
+    // Six requests of the longest length: more blocks than were committed.
+    let together: Vec<_> = (0..6).map(|_| prompts(288)[1].clone()).collect();
+    let rows: Vec<_> = together.iter().map(|prompt| llm.admit(prompt, 490, Sampling::GREEDY).unwrap()).collect();
+    let report = llm.memory_report();
+    assert!(report.device.planned_commits > before, "nothing was committed");
+    let mut answers = vec![Vec::new(); 6];
+    for _ in 0..40 {
+        llm.step(|token| answers[token.row].push(token.token)).unwrap();
+    }
+    assert!(answers.iter().all(|answer| *answer == answers[0]), "equal requests differ in grown blocks");
+    let report = llm.memory_report();
+    assert_eq!((report.unplanned_acquisitions(), report.device.pinned_acquisitions), (0, 0));
+    rows.into_iter().for_each(|row| llm.end(row).unwrap());
+    assert_eq!(generate(&mut llm, &prompts(288)[1..2], 30, Sampling::GREEDY), first, "growth changed an answer");
+}
+
+#[test]
+fn what_is_not_served_on_a_gpu_is_refused() {
+    let Some(gpu) = gpu() else { return };
+    let small = tiny_file("gpu-small-heads", TinyModel::llama(1));
+    let file = ModelFile::open(small.path()).unwrap();
+    let refused = Llm::<Cuda>::open_on(gpu.clone(), &file, &settings(), None, &mut |_| ()).err().unwrap();
+    assert!(refused.to_string().contains("heads of 16 elements on a GPU"), "{refused}");
+    let [(_, file), ..] = tiny();
+    let file = ModelFile::open(file.path()).unwrap();
+    let few = Settings { budget: Bytes::mib(1), ..settings() };
+    let refused = Llm::<Cuda>::open_on(gpu, &file, &few, None, &mut |_| ()).err().unwrap();
+    assert!(matches!(refused, EngineError::Plan(_)), "{refused}");
+}
+
+fn real(model: RealModel) {
+    let Some(gpu) = gpu() else { return };
+    let Some(path) = model.path() else { return };
+    let file = ModelFile::open(&path).unwrap();
+    let tokenizer = Tokenizer::from_metadata(file.gguf().metadata()).unwrap();
+    let settings = Settings { budget: Bytes::gib(3), max_seq_len: 1024, ..settings() };
+    let mut cpu = Llm::open(&file, &settings, &mut |_| ()).unwrap();
+    let mut here = on_gpu(&gpu, &file, &Settings { graphs: 6, ..settings });
+    let text = "The sea is salty because rivers carry minerals from the rocks of the land into it, and when its water \
+                evaporates they stay behind. Over hundreds of millions of years";
+    let ids = tokenizer.encode_prompt(text);
+    let (ours, theirs) = (logits(&mut here, &ids), logits(&mut cpu, &ids));
+    let (noise, size) = apart(&ours, &theirs);
+    println!("{}: logits {noise:.4} apart, of {size:.3}: {:.4}", model.name, noise / size);
+    assert!(noise / size < 0.05, "logits are off");
+    let prompts = ["Why is the sky blue?", text, "One, two, three,"].map(|text| tokenizer.encode_prompt(text));
+    let answers = generate(&mut here, &prompts, 64, Sampling::GREEDY);
+    for (prompt, answer) in prompts.iter().zip(&answers) {
+        let ties = follows(&mut cpu, model.name, prompt, answer, 8.0 * noise);
+        println!("{}: {ties} of {} tokens are near ties", model.name, answer.len());
+    }
+    let report = here.memory_report();
+    assert_eq!((report.unplanned_acquisitions(), report.device.pinned_acquisitions), (0, 0));
+}
+
+#[test]
+fn smollm2_gives_what_the_cpu_gives() {
+    real(SMOLLM2);
+}
+
+#[test]
+fn gemma3_gives_what_the_cpu_gives() {
+    real(common::GEMMA3);
+}
