@@ -77,7 +77,8 @@ fn fmt(_: &Given) -> Vec<Task> {
 
 fn clippy(_: &Given) -> Vec<Task> {
     let arguments = ["clippy", "--workspace", "--all-targets", "--keep-going", "--", "-D", "warnings"];
-    vec![check("cargo clippy", cargo(arguments))]
+    let cuda = ["clippy", "-p", "memtier-engine", "--features", "cuda", "--all-targets", "--", "-D", "warnings"];
+    vec![check("cargo clippy", cargo(arguments)), check("cargo clippy, the engine with CUDA", cargo(cuda))]
 }
 
 /// The packages with a step of their own.
