@@ -2,7 +2,8 @@
 // head with up to 16 of its query heads, and one share of the tokens. Blocks of a sequence's shares leave partial results;
 // the last one to arrive merges them in the order of the shares, so the result does not depend on timing.
 //
-// The shares are made on the device from the real lengths: the grid is fixed, and a graph may replay it for any lengths.
+// The shares are made on the device from the real lengths: the grid is fixed, and a graph may replay it for any lengths. A short
+// sequence has fewer shares than the grid: merging them would take longer than they save.
 //
 // Inside of a block every warp works for itself: it takes every WARPS-th tile of tokens, copies keys and values into its
 // own ring of three buffers two copies ahead, multiplies on the tensor cores (the query heads are the 16 rows), and keeps
@@ -16,7 +17,7 @@
 
 template <typename E> struct DecodeArgs {
     bf16 *out;           // [batch][heads][DIM]
-    float *partial;      // [batch][heads][shares][DIM + 2]: sums, maximum, weight; unused with one share
+    float *partial;      // [batch][heads][gridDim.x][DIM + 2]: sums, maximum, weight; unused with one share
     u32 *arrived;        // [batch][kv_heads][groups]: zero before and after every launch
     const E *q;          // [batch][heads][DIM]
     const E *slab;
@@ -84,7 +85,7 @@ template <typename E, int DIM> __device__ __forceinline__ void decode(const Deco
     __shared__ float states[WARPS][2][HEADS]; // maximum and weight of every warp and head
     __shared__ bool last;
 
-    u32 shares = gridDim.x, share = blockIdx.x;
+    u32 share = blockIdx.x;
     u32 groups = (a.group + HEADS - 1) / HEADS;
     u32 kv_head = blockIdx.y / groups, first = blockIdx.y % groups * HEADS;
     u32 sequence = blockIdx.z;
@@ -101,6 +102,10 @@ template <typename E, int DIM> __device__ __forceinline__ void decode(const Deco
     const u32 *ids = a.ids + (u64)(row < a.table_rows ? row : 0) * a.table_columns;
     // The same number of whole tiles a share and warp, the first ones from `start` on.
     u32 first_tile = start / TOKENS, end_tile = (end + TOKENS - 1) / TOKENS;
+    // A step takes about three times as long as the merge of one share, and to merge at all about as long as four steps.
+    u32 steps = (end_tile - first_tile + WARPS - 1) / WARPS, shares = 1;
+    while (shares < gridDim.x && shares * shares < 3 * steps && steps > 6) shares++;
+    if (share >= shares) return;
     u32 each = ((end_tile - first_tile + shares - 1) / shares + WARPS - 1) / WARPS * WARPS;
     u32 from_tile = first_tile + share * each + warp, to_tile = min(first_tile + (share + 1) * each, end_tile);
 
@@ -270,7 +275,8 @@ template <typename E, int DIM> __device__ __forceinline__ void decode(const Deco
         if (shares == 1) {
             a.out[(cell + head) * DIM + d] = to_bf16(all > 0.0f ? total / all : 0.0f);
         } else {
-            float *part = a.partial + ((cell + head) * shares + share) * (DIM + 2);
+            // By the grid's shares, not this sequence's: each has a place of its own.
+            float *part = a.partial + ((cell + head) * gridDim.x + share) * (DIM + 2);
             part[d] = total;
             if (d == 0) {
                 part[DIM] = top;
@@ -293,9 +299,9 @@ template <typename E, int DIM> __device__ __forceinline__ void decode(const Deco
     __threadfence();
     // What each share counts for: a warp a head. The rings are free: everybody passed a barrier behind their last use.
     float *factors = reinterpret_cast<float *>(shared); // [HEADS][MOST_SHARES]
-    const float *parts = a.partial + cell * shares * (DIM + 2);
+    const float *parts = a.partial + cell * gridDim.x * (DIM + 2);
     for (u32 head = warp; head < here; head += WARPS) {
-        const float *part = parts + (u64)head * shares * (DIM + 2) + DIM;
+        const float *part = parts + (u64)head * gridDim.x * (DIM + 2) + DIM;
         float top = NEGATIVE_INFINITY, all = 0.0f;
         for (u32 s = lane; s < shares; s += 32) top = fmaxf(top, __ldcg(part + s * (DIM + 2)));
         top = warp_max(top);
@@ -311,7 +317,7 @@ template <typename E, int DIM> __device__ __forceinline__ void decode(const Deco
     __syncthreads();
     for (u32 i = t; i < here * DIM; i += THREADS) {
         u32 head = i / DIM, d = i % DIM;
-        const float *part = parts + (u64)head * shares * (DIM + 2) + d, *factor = factors + head * MOST_SHARES;
+        const float *part = parts + (u64)head * gridDim.x * (DIM + 2) + d, *factor = factors + head * MOST_SHARES;
         float total = 0.0f;
 #pragma unroll 8
         for (u32 s = 0; s < shares; s++) total = fmaf(factor[s], __ldcg(part + s * (DIM + 2)), total);

@@ -57,18 +57,35 @@ __device__ __forceinline__ void stage_inputs(u8 *shared, float *partial, const v
     __syncthreads();
 }
 
-// Products of one row of weights with every input: each lane its own part of the sum.
-template <int ROWS>
-__device__ __forceinline__ void dot(float (&sum)[ROWS], const bf16 *weights, const u8 *inputs, u32 columns, u32 lane) {
+// Products of rows of weights with every input: each lane its own part of the sums. All loads of four pieces of every row of
+// weights are on their way before the first is used.
+template <int ROWS, int WEIGHTS>
+__device__ __forceinline__ void dot(float (&sum)[WEIGHTS][ROWS], const bf16 *const (&weights)[WEIGHTS], const u8 *inputs,
+                                    u32 columns, u32 lane) {
     u32 pieces = columns / 8;
-#pragma unroll 4
-    for (u32 piece = lane; piece < pieces; piece += 32) {
-        Eight w = unpack(__ldcs(reinterpret_cast<const uint4 *>(weights + piece * 8)));
+    for (u32 first = lane; first < pieces; first += 4 * 32) {
+        uint4 raw[WEIGHTS][4];
 #pragma unroll
-        for (int row = 0; row < ROWS; row++) {
-            Eight x = unpack(load16(inputs + ((u64)row * columns + piece * 8) * 2));
+        for (int u = 0; u < 4; u++)
 #pragma unroll
-            for (int i = 0; i < 8; i++) sum[row] = fmaf(w.x[i], x.x[i], sum[row]);
+            for (int w = 0; w < WEIGHTS; w++) {
+                u32 piece = first + u * 32;
+                raw[w][u] = piece < pieces ? __ldcs(reinterpret_cast<const uint4 *>(weights[w] + piece * 8))
+                                           : make_uint4(0, 0, 0, 0);
+            }
+#pragma unroll
+        for (int u = 0; u < 4; u++) {
+            u32 piece = min(first + u * 32, pieces - 1); // behind the last one the weights are zero
+#pragma unroll
+            for (int row = 0; row < ROWS; row++) {
+                Eight x = unpack(load16(inputs + ((u64)row * columns + piece * 8) * 2));
+#pragma unroll
+                for (int w = 0; w < WEIGHTS; w++) {
+                    Eight e = unpack(raw[w][u]);
+#pragma unroll
+                    for (int i = 0; i < 8; i++) sum[w][row] = fmaf(e.x[i], x.x[i], sum[w][row]);
+                }
+            }
         }
     }
 }
@@ -92,11 +109,12 @@ __device__ __forceinline__ void few(void *out, const void *x, const Matrices &m,
                 w = m.w[2];
             }
         }
-        float sum[ROWS] = {};
-        dot<ROWS>(sum, w + (u64)row * columns, shared, columns, lane);
+        float sum[1][ROWS] = {};
+        const bf16 *const weights[1] = {w + (u64)row * columns};
+        dot(sum, weights, shared, columns, lane);
 #pragma unroll
         for (int i = 0; i < ROWS; i++) {
-            float total = warp_sum(sum[i]);
+            float total = warp_sum(sum[0][i]);
             if (lane == 0 && i < rows) leave(out, (u64)i * all + at, total, how);
         }
     }
@@ -116,13 +134,13 @@ __device__ __forceinline__ void few_gated(bf16 *out, const void *x, const bf16 *
     stage_inputs<ROWS>(shared, partial, x, norm, rows, columns, epsilon);
     u32 lane = threadIdx.x % 32, warps = blockDim.x / 32;
     for (u32 at = blockIdx.x * warps + threadIdx.x / 32; at < outputs; at += gridDim.x * warps) {
-        float gates[ROWS] = {}, ups[ROWS] = {};
-        dot<ROWS>(gates, gate + (u64)at * columns, shared, columns, lane);
-        dot<ROWS>(ups, up + (u64)at * columns, shared, columns, lane);
+        float sum[2][ROWS] = {};
+        const bf16 *const weights[2] = {gate + (u64)at * columns, up + (u64)at * columns};
+        dot(sum, weights, shared, columns, lane);
 #pragma unroll
         for (int i = 0; i < ROWS; i++) {
             // As through memory in the tiled path: both are rounded before they meet.
-            float g = to_f32(to_bf16(warp_sum(gates[i]))), u = to_f32(to_bf16(warp_sum(ups[i])));
+            float g = to_f32(to_bf16(warp_sum(sum[0][i]))), u = to_f32(to_bf16(warp_sum(sum[1][i])));
             if (lane == 0 && i < rows) out[(u64)i * outputs + at] = to_bf16((is_gelu ? gelu(g) : silu(g)) * u);
         }
     }

@@ -26,7 +26,8 @@ pub const COMMAND: Command = Command {
 pub fn run(parsed: Parsed) -> Result<(), Failure> {
     let arguments = ["test", "--release", "--package", "memtier-cuda", "--no-run", "--lib", "--tests", "--benches"];
     let mut built = build::artifacts(arguments)?;
-    let engine = ["test", "--release", "--package", "memtier-engine", "--features", "cuda", "--no-run", "--test", "gpu"];
+    let engine =
+        ["test", "--release", "--package", "memtier-engine", "--features", "cuda", "--no-run", "--test", "gpu"];
     built.extend(build::artifacts(engine)?.into_iter().filter(|artifact| artifact.kind == "test"));
     // Programs of the crate are built along with its tests, and tested elsewhere.
     built.retain(|artifact| artifact.kind != "bin");

@@ -37,15 +37,15 @@ fn settings() -> Settings {
     }
 }
 
-/// Tiny models with heads that the attention kernels take, and more tokens than a window.
-fn tiny() -> [(&'static str, Temporary); 3] {
+/// Tiny models with heads that the attention kernels take, and more tokens than a window. Files of their own for each test.
+fn tiny(test: &str) -> [(&'static str, Temporary); 3] {
     let size = |model: TinyModel| TinyModel { hidden: 128, head_dim: 64, feed_forward: 192, context: 512, ..model };
     let gemma = TinyModel { window: 24, ..size(TinyModel::gemma3(31)) };
     let wide = TinyModel { heads: 2, kv_heads: 1, head_dim: 256, window: 40, ..size(TinyModel::gemma3(32)) };
     [
-        ("llama", tiny_file("gpu-llama", TinyModel { heads: 6, ..size(TinyModel::llama(30)) })),
-        ("gemma3", tiny_file("gpu-gemma3", gemma)),
-        ("gemma3-d256", tiny_file("gpu-gemma3-wide", wide)),
+        ("llama", tiny_file(&format!("{test}-llama"), TinyModel { heads: 6, ..size(TinyModel::llama(30)) })),
+        ("gemma3", tiny_file(&format!("{test}-gemma3"), gemma)),
+        ("gemma3-d256", tiny_file(&format!("{test}-wide"), wide)),
     ]
 }
 
@@ -115,7 +115,7 @@ fn prompts(vocab: u32) -> Vec<Vec<u32>> {
 #[test]
 fn tiny_models_give_what_the_cpu_gives() {
     let Some(gpu) = gpu() else { return };
-    for (name, file) in tiny() {
+    for (name, file) in tiny("tiny_models_") {
         let file = ModelFile::open(file.path()).unwrap();
         let mut cpu = Llm::open(&file, &settings(), &mut |_| ()).unwrap();
         let mut here = on_gpu(&gpu, &file, &settings());
@@ -145,7 +145,7 @@ fn tiny_models_give_what_the_cpu_gives() {
 #[test]
 fn replayed_passes_choose_what_launched_ones_choose() {
     let Some(gpu) = gpu() else { return };
-    for (name, file) in tiny() {
+    for (name, file) in tiny("replayed_pas") {
         let file = ModelFile::open(file.path()).unwrap();
         let mut eager = on_gpu(&gpu, &file, &settings());
         let mut graphs = on_gpu(&gpu, &file, &Settings { graphs: 6, ..settings() });
@@ -165,7 +165,7 @@ fn replayed_passes_choose_what_launched_ones_choose() {
 #[test]
 fn the_pool_grows_under_recorded_passes() {
     let Some(gpu) = gpu() else { return };
-    let [(_, file), ..] = tiny();
+    let [(_, file), ..] = tiny("the_pool_gro");
     let file = ModelFile::open(file.path()).unwrap();
     let settings = Settings { graphs: 6, max_batch: 6, ..settings() };
     let mut llm = on_gpu(&gpu, &file, &settings);
@@ -194,7 +194,7 @@ fn what_is_not_served_on_a_gpu_is_refused() {
     let file = ModelFile::open(small.path()).unwrap();
     let refused = Llm::<Cuda>::open_on(gpu.clone(), &file, &settings(), None, &mut |_| ()).err().unwrap();
     assert!(refused.to_string().contains("heads of 16 elements on a GPU"), "{refused}");
-    let [(_, file), ..] = tiny();
+    let [(_, file), ..] = tiny("what_is_not_");
     let file = ModelFile::open(file.path()).unwrap();
     let few = Settings { budget: Bytes::mib(1), ..settings() };
     let refused = Llm::<Cuda>::open_on(gpu, &file, &few, None, &mut |_| ()).err().unwrap();

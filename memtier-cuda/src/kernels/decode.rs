@@ -25,7 +25,8 @@ pub struct DecodeShape {
     pub window: Option<usize>,
     /// The cap of scores.
     pub softcap: Option<f32>,
-    /// Blocks that share the tokens of a sequence. The result depends on it (in rounding), and on nothing else of a batch.
+    /// The most blocks that share the tokens of a sequence: a short one has fewer. The result depends on it (in rounding), and on
+    /// nothing else of a batch.
     pub shares: usize,
 }
 

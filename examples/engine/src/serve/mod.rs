@@ -143,7 +143,10 @@ impl<S: Compute> Llm<S> {
         S::check(settings)?;
         let arch = S::prepare(settings.arch(file)?)?;
         let measuring = Measuring::begin(&arch, settings);
-        let Assignment { main, front } = Assignment::decide(&arch, settings)?;
+        let Assignment { mut main, front } = Assignment::decide(&arch, settings)?;
+        if !S::ON_HOST {
+            S::NAME.clone_into(&mut main.name);
+        }
         // Both are planned before a byte of either is loaded.
         let beside =
             |front: &Part| carve::<Host>(front, &arch, settings, Device::new(HostBackend::new(), front.budget));
@@ -208,7 +211,10 @@ impl<S: Compute> Llm<S> {
         settings.check()?;
         S::check(settings)?;
         let arch = S::prepare(settings.arch(file)?)?;
-        let Assignment { main, front } = Assignment::decide(&arch, settings)?;
+        let Assignment { mut main, front } = Assignment::decide(&arch, settings)?;
+        if !S::ON_HOST {
+            S::NAME.clone_into(&mut main.name);
+        }
         let beside = |part: Part| {
             let device = Device::new(HostBackend::new(), part.budget);
             part.preview::<Host>(&arch, settings, device).map(|plan| (part.name, plan))
