@@ -37,6 +37,10 @@
 //! many as the device's budget holds with one sequence's KV). There is a plan and a report for each of the two, and a refusal
 //! names the one that is too small.
 //!
+//! A whole model is served from an NVIDIA GPU with `--device cuda:N`, by a build with the feature `cuda`: `--budget` is then what may be
+//! taken of the device, weights are priced at two bytes an element (bf16, whatever the file holds), and each recorded pass of
+//! `--graphs N` at 2 MiB. The CUDA context is beside the budget.
+//!
 //! The library reserve is what drivers and libraries take for themselves. It is assumed on a machine that was never seen,
 //! measured across a start, and planned with at the next one (`--reserve-file FILE`, [`reserve`](crate::reserve)): the plan's line
 //! says which of the three it is. A start that measures more than a tenth off says so; a file that is damaged is named and ignored.

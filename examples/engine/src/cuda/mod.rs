@@ -21,7 +21,7 @@ use crate::{
 };
 use scratch::Units;
 
-/// What CUDA graphs of a pass were seen to take of the device at most, each.
+/// What the plan keeps for each CUDA graph of a pass, some two hundred launches: an assumption.
 const GRAPH_BYTES: Bytes = Bytes::mib(2);
 
 /// An open CUDA device with its kernels. A name: clones share them.

@@ -7,8 +7,8 @@
 use std::sync::Arc;
 
 use memtier::{
-    Blocks, Content, Engine, GlobalKv, PrefixCache, PrefixCacheSpec, PrefixCacheStats, Root, RootKey, Serving,
-    Settled, Snapshots, Step, Stream, SwaKv, Ticket, TieredCache, Tokens, f16,
+    Blocks, Content, Engine, GlobalKv, PrefixCache, PrefixCacheSpec, PrefixCacheStats, Root, RootKey, Serving, Settled,
+    Snapshots, Step, Stream, SwaKv, Ticket, TieredCache, Tokens, f16,
 };
 
 use super::{Llm, Row, tiers};
