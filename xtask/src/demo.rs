@@ -88,8 +88,8 @@ pub fn run(parsed: Parsed) -> Result<(), Failure> {
         // that cannot be written should not be discovered after minutes of work.
         writable(Path::new(json))?;
     }
-    arguments.extend(parsed.words);
     let mut command = engine(parsed.value("device").and_then(|device| device.to_str()))?;
+    arguments.extend(parsed.words);
     command.arg("demo").arg("--model-file").arg(file).args(arguments);
     match process::run(&mut command)? {
         status if status.success() => Ok(()),
