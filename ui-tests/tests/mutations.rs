@@ -6,6 +6,8 @@
 //! ```text
 //! cargo test -p ui-tests --test mutations -- --ignored --nocapture
 //! ```
+//!
+//! `MEMTIER_UI=words` runs only those of cases whose name holds the words.
 
 #[path = "mutations/list.rs"]
 mod list;
@@ -34,8 +36,9 @@ fn a_case_fails_when_its_guarantee_is_taken_away() {
     let copy = Path::new(env!("CARGO_TARGET_TMPDIR")).join("mutants");
     copy_workspace(workspace, &copy).expect("the sources can be copied");
 
+    let words = env::var("MEMTIER_UI").unwrap_or_default();
     let mut survivors = Vec::new();
-    for mutation in list::MUTATIONS {
+    for mutation in list::MUTATIONS.iter().filter(|mutation| mutation.case.contains(&words)) {
         let outcome = run(&copy, mutation).unwrap_or_else(|why| why);
         println!("{:<48} {outcome}", mutation.case);
         if outcome != "fails: the crime compiles" {
