@@ -273,6 +273,32 @@ unsafe impl Queue for CudaQueue {
         copied.map_err(while_doing("copying inside it"))
     }
 
+    unsafe fn copy_in(&self, from: u64, to: u64, bytes: usize) -> Result<(), QueueError> {
+        let from = ptr::with_exposed_provenance(from as usize);
+        let copied = self.stream.enqueue(|stream| {
+            // SAFETY: by the caller both are committed and `bytes` long, and only this stream uses them. Where the host memory is not
+            // page-locked, the driver takes it into memory of its own, in the order of the stream.
+            check("cuMemcpyHtoDAsync", unsafe { sys::cuMemcpyHtoDAsync_v2(to, from, bytes, stream) })
+        });
+        copied.map_err(while_doing("copying from the host's memory"))
+    }
+
+    unsafe fn copy_out(&self, from: u64, to: u64, bytes: usize) -> Result<(), QueueError> {
+        let to = ptr::with_exposed_provenance_mut(to as usize);
+        let copied = self.stream.enqueue(|stream| {
+            // SAFETY: as above.
+            check("cuMemcpyDtoHAsync", unsafe { sys::cuMemcpyDtoHAsync_v2(to, from, bytes, stream) })
+        });
+        copied.map_err(while_doing("copying to the host's memory"))
+    }
+
+    unsafe fn write_beside(&self, to: u64, from: &[u8]) -> Result<(), QueueError> {
+        self.stream.synchronize().map_err(while_doing("waiting for copies to the host's memory"))?;
+        // SAFETY: by the caller `to` is host memory, committed, as long as `from`; only this stream used it, and that is done.
+        unsafe { ptr::copy_nonoverlapping(from.as_ptr(), ptr::with_exposed_provenance_mut(to as usize), from.len()) };
+        Ok(())
+    }
+
     fn mark(&self, step: u64) -> Result<(), QueueError> {
         self.mark_now(step).map_err(while_doing("marking a step"))
     }

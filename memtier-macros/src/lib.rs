@@ -214,9 +214,11 @@ pub fn tier(args: TokenStream, item: TokenStream) -> TokenStream {
 ///
 /// # The memory space
 ///
-/// All parts of a bundle are in one memory space, that of its stream. It is the space of the first part that is as visible as the
-/// bundle, unless the bundle is generic over it: then it is the type parameter with the bound `Space`, and views know it by their
-/// place.
+/// The parts of a bundle are in the memory space of its stream, or in `Host` memory beside it where that is a device: a cold tier,
+/// offloaded layers. Those are reached by `copy_across` of the recorder, and by nothing else.
+///
+/// The stream's space is that of the first part that is as visible as the bundle, unless the bundle is generic over it: then it is the
+/// type parameter with the bound `Space`, and views know it by their place.
 ///
 /// ```
 /// use memtier::{BlockPool, GlobalKv, Host, Space, f16, graph_captured};

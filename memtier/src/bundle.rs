@@ -7,10 +7,10 @@ use crate::{
     line::{Carver, Check},
     owned::Keep,
     part::Part,
-    place::{Cx, Place},
+    place::{Beside, Cx, Mark, Place},
     plan::Demand,
     pool::PoolGate,
-    space::Space,
+    space::{Cuda, Host, Space},
 };
 
 /// Everything an engine owns for one model, and all that its graphs may bake in: a struct of parts with
@@ -28,7 +28,7 @@ use crate::{
     note = "a `Drained` engine runs no steps, replays and requests: `resume` it, or end the model"
 )]
 pub unsafe trait Bundle: Sized + Send + Sync + 'static {
-    /// Where its parts are.
+    /// Where its stream launches, and its parts are: all of them, but for those in host memory beside a device's.
     type Space: Space;
     /// The same struct with the size of each part: what it is declared from.
     type Spec: Send + Sync + 'static;
@@ -83,24 +83,37 @@ pub unsafe trait Bundle: Sized + Send + Sync + 'static {
     fn gates(&self, visit: &mut dyn FnMut(&dyn PoolGate));
 }
 
-/// Type equality of two spaces, with a sentence for when they differ (row l).
+/// A space that a part can be in where the bundle is in `Other`: the same, or host memory beside a device's. The wrong
+/// combinations get a sentence (row l).
 #[doc(hidden)]
 #[diagnostic::on_unimplemented(
     message = "a part in `{Self}` memory, in a bundle whose first part is in `{Other}` memory",
     label = "not in `{Other}` memory",
-    note = "all parts of a bundle are in one memory space, that of its stream: write `Part<{Other}>`, or take the space as a parameter, \
-            `struct Model<S: Space = Host>`, and give it to every part"
+    note = "the first part of a bundle says where its stream launches; the others are there too, or in `Host` memory beside a \
+            device's, which copies reach: write `Part<{Other}>`, or put the device's part first",
+    note = "to choose the space later take it as a parameter, `struct Model<S: Space = Host>`, and give it to the parts"
 )]
 pub trait SpaceOfBundle<Other: Space>: Space {
-    /// `P`, which is here.
+    /// Whether it is another space.
+    const BESIDE: bool;
+    /// `P`, or what lies beside it.
     type Place<P: Place<Space = Other>>: Place<Space = Self>;
     /// The right to take spans there.
-    fn there<P: Place<Space = Other>>(cx: &Cx<P>) -> &Cx<Self::Place<P>>;
+    fn there<P: Place<Space = Other>>(cx: &Cx<P>) -> Cx<Self::Place<P>>;
 }
 impl<S: Space> SpaceOfBundle<S> for S {
+    const BESIDE: bool = false;
     type Place<P: Place<Space = S>> = P;
-    fn there<P: Place<Space = S>>(cx: &Cx<P>) -> &Cx<P> {
-        cx
+    fn there<P: Place<Space = S>>(cx: &Cx<P>) -> Cx<P> {
+        Cx::new(cx.mark())
+    }
+}
+impl SpaceOfBundle<Cuda> for Host {
+    const BESIDE: bool = true;
+    type Place<P: Place<Space = Cuda>> = Beside<P>;
+    fn there<P: Place<Space = Cuda>>(cx: &Cx<P>) -> Cx<Beside<P>> {
+        let Mark { stream, clock, .. } = cx.mark();
+        Cx::new(Mark::new(stream, clock))
     }
 }
 
@@ -116,14 +129,20 @@ pub trait PartOf<S: Space>: Part {
     /// `P`, in the part's own space.
     type There<P: Place<Space = S>>: Place<Space = Self::Space>;
     /// The right to take spans there.
-    fn there<P: Place<Space = S>>(cx: &Cx<P>) -> &Cx<Self::There<P>>;
+    fn there<P: Place<Space = S>>(cx: &Cx<P>) -> Cx<Self::There<P>>;
 }
 impl<T: Part, S: Space> PartOf<S> for T
 where
     T::Space: SpaceOfBundle<S>,
 {
     type There<P: Place<Space = S>> = <T::Space as SpaceOfBundle<S>>::Place<P>;
-    fn there<P: Place<Space = S>>(cx: &Cx<P>) -> &Cx<Self::There<P>> {
+    fn there<P: Place<Space = S>>(cx: &Cx<P>) -> Cx<Self::There<P>> {
+        const {
+            match if T::STEERS && <T::Space as SpaceOfBundle<S>>::BESIDE { None } else { Some(()) } {
+                Some(()) => {}
+                None => panic!("a page table is beside the device that reads it: give it `Cuda` memory"),
+            }
+        }
         <T::Space as SpaceOfBundle<S>>::there(cx)
     }
 }

@@ -65,7 +65,7 @@ pub use layout::{FieldInfo, SizeError};
 pub use line::{CarveError, Line};
 pub use owned::Owned;
 pub use part::{Declare, Gone, Part, Survives};
-pub use place::{Captured, Eager, Fits, OutsideCapture, Place, SameMode, Uploading};
+pub use place::{Beside, Captured, Eager, Fits, OutsideCapture, Place, Reached, SameMode, Uploading};
 pub use plan::{Limits, MemoryPlan, PlanFailure, PlanInput, plan_memory};
 pub use pool::{
     AcquireBlocksError, AdvanceError, BlockContent, BlockError, BlockId, BlockPool, BlockRef, CacheEvent, CachedBlock,

@@ -58,6 +58,9 @@ pub unsafe trait Part: Declare + Sync {
         Self: 'a;
     /// What a model swap leaves: itself, or [`Gone`].
     type Kept: Send;
+    /// Whether launches read in it where to go: it has to be where they are.
+    #[doc(hidden)]
+    const STEERS: bool = false;
 
     #[doc(hidden)]
     fn carve(priced: Self::Priced, ground: &mut Ground) -> Self;
@@ -174,6 +177,7 @@ unsafe impl<T: Part> Part for Option<T> {
     type View<'a, P: Place<Space = T::Space>> = Option<T::View<'a, P>>;
     type LoadView<'a, P: Place<Space = T::Space>> = Option<T::LoadView<'a, P>>;
     type Kept = Option<T::Kept>;
+    const STEERS: bool = T::STEERS;
 
     fn carve(priced: Option<T::Priced>, ground: &mut Ground) -> Self {
         priced.map(|priced| T::carve(priced, ground))
@@ -232,6 +236,7 @@ unsafe impl<T: Part> Part for Vec<T> {
     type View<'a, P: Place<Space = T::Space>> = Vec<T::View<'a, P>>;
     type LoadView<'a, P: Place<Space = T::Space>> = Vec<T::LoadView<'a, P>>;
     type Kept = Vec<T::Kept>;
+    const STEERS: bool = T::STEERS;
 
     fn carve(priced: Vec<T::Priced>, ground: &mut Ground) -> Self {
         priced.into_iter().map(|priced| T::carve(priced, ground)).collect()
@@ -287,6 +292,7 @@ unsafe impl<T: Part, const N: usize> Part for [T; N] {
     type View<'a, P: Place<Space = T::Space>> = [T::View<'a, P>; N];
     type LoadView<'a, P: Place<Space = T::Space>> = [T::LoadView<'a, P>; N];
     type Kept = [T::Kept; N];
+    const STEERS: bool = T::STEERS;
 
     fn carve(priced: Vec<T::Priced>, ground: &mut Ground) -> Self {
         let mut priced = priced.into_iter();

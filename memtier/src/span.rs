@@ -90,6 +90,13 @@ impl<'a, T: Element, P: Place> StableSpan<'a, T, P> {
     }
 }
 
+impl<T: Element, P> StableSpan<'_, T, P> {
+    /// For copies, which check the place themselves.
+    pub(crate) fn raw(self) -> RawSpan<T> {
+        self.raw
+    }
+}
+
 // Bounds on methods, not on the impl block: a `Packed` tensor is then told why it has no rows to cut.
 impl<T: Element, P: Place> StableSpan<'_, T, P> {
     /// The units of `range`, or `None` when it is not inside the span: the first rows of a batch, one expert's slice.
@@ -139,6 +146,11 @@ impl<T: Element, P> StableSpanMut<'_, T, P> {
     /// A read view, for as long as nobody writes.
     pub fn read(&self) -> StableSpan<'_, T, P> {
         StableSpan { raw: self.raw, marker: PhantomData }
+    }
+
+    /// For copies, which check the place themselves.
+    pub(crate) fn raw_mut(&mut self) -> RawSpan<T> {
+        self.raw
     }
 
     /// A write view for a shorter time.

@@ -337,7 +337,7 @@ impl Bodies {
             let fields = model.parts.iter().enumerate().map(|(index, Part { ident, ty, .. })| {
                 let cx = match index {
                     index if model.is_anchor(index) => quote!(#cx),
-                    _ => quote!(<#ty as #private::PartOf<#space>>::there(#cx)),
+                    _ => quote!(&<#ty as #private::PartOf<#space>>::there(#cx)),
                 };
                 quote!(#ident: #private::Part::#method(&mut self.#ident, #cx))
             });

@@ -207,6 +207,24 @@ unsafe impl Queue for FakeQueue {
         unsafe { self.queue.copy(from, to, bytes) }
     }
 
+    unsafe fn copy_in(&self, from: u64, to: u64, bytes: usize) -> Result<(), QueueError> {
+        self.call("copying from the host's memory")?;
+        // SAFETY: by the caller.
+        unsafe { self.queue.copy_in(from, to, bytes) }
+    }
+
+    unsafe fn copy_out(&self, from: u64, to: u64, bytes: usize) -> Result<(), QueueError> {
+        self.call("copying to the host's memory")?;
+        // SAFETY: by the caller.
+        unsafe { self.queue.copy_out(from, to, bytes) }
+    }
+
+    unsafe fn write_beside(&self, to: u64, from: &[u8]) -> Result<(), QueueError> {
+        self.call("copying to the host's memory")?;
+        // SAFETY: by the caller.
+        unsafe { self.queue.write_beside(to, from) }
+    }
+
     fn mark(&self, step: u64) -> Result<(), QueueError> {
         self.call("marking a step")?;
         self.queue.mark(step)

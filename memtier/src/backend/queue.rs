@@ -72,6 +72,44 @@ pub unsafe trait Queue: Send + Sync + 'static {
     /// Both are committed ranges of this queue's device, `bytes` long and disjoint, and nothing else writes them meanwhile.
     unsafe fn copy(&self, from: u64, to: u64, bytes: usize) -> Result<(), QueueError>;
 
+    /// Copies host memory at address `from` to device address `to`, in queue order: behind what was queued before, and before what
+    /// comes after. `from` may be written by a later [`copy_out`](Queue::copy_out).
+    ///
+    /// # Errors
+    /// [`QueueError`]: also of a queue that does not reach host memory, which is all that a queue need do.
+    ///
+    /// # Safety
+    /// `from` is a committed range of host memory and `to` one of this queue's device, both `bytes` long; until a mark behind this is
+    /// done only work of this queue uses them.
+    unsafe fn copy_in(&self, from: u64, to: u64, bytes: usize) -> Result<(), QueueError> {
+        let _ = (from, to, bytes);
+        Err(no_reach())
+    }
+
+    /// Copies device memory to host memory at address `to`, in queue order: what is queued after finds it there.
+    ///
+    /// # Errors
+    /// As [`copy_in`](Queue::copy_in).
+    ///
+    /// # Safety
+    /// As [`copy_in`](Queue::copy_in), with the two exchanged.
+    unsafe fn copy_out(&self, from: u64, to: u64, bytes: usize) -> Result<(), QueueError> {
+        let _ = (from, to, bytes);
+        Err(no_reach())
+    }
+
+    /// Copies `from` to host memory at address `to`, when everything queued before is done. Waits for it.
+    ///
+    /// # Errors
+    /// As [`copy_in`](Queue::copy_in).
+    ///
+    /// # Safety
+    /// `to` is a committed range of host memory, as long as `from`, that only work of this queue uses.
+    unsafe fn write_beside(&self, to: u64, from: &[u8]) -> Result<(), QueueError> {
+        let _ = (to, from);
+        Err(no_reach())
+    }
+
     /// Says that everything queued so far belongs to steps up to number `step` (never falling).
     ///
     /// # Errors
@@ -102,6 +140,11 @@ pub unsafe trait Queue: Send + Sync + 'static {
         let _ = launches;
         Ok(None)
     }
+}
+
+fn no_reach() -> QueueError {
+    let reason = "this backend's queues do not copy to or from host memory of another device".to_owned();
+    QueueError { operation: "copying across", reason }
 }
 
 /// Launches that a queue baked: a CUDA graph. Dropped when no replay is in flight.
@@ -184,6 +227,21 @@ unsafe impl Queue for HostQueue {
         // SAFETY: by the caller both are committed, `bytes` long and disjoint.
         unsafe { ptr::copy_nonoverlapping(from, to, bytes) };
         Ok(())
+    }
+
+    unsafe fn copy_in(&self, from: u64, to: u64, bytes: usize) -> Result<(), QueueError> {
+        // SAFETY: by the caller both are committed and `bytes` long; they are of two devices, so they are disjoint.
+        unsafe { self.copy(from, to, bytes) }
+    }
+
+    unsafe fn copy_out(&self, from: u64, to: u64, bytes: usize) -> Result<(), QueueError> {
+        // SAFETY: as above.
+        unsafe { self.copy(from, to, bytes) }
+    }
+
+    unsafe fn write_beside(&self, to: u64, from: &[u8]) -> Result<(), QueueError> {
+        // SAFETY: by the caller; nothing is ever under way.
+        unsafe { self.write(to, from) }
     }
 
     fn mark(&self, _step: u64) -> Result<(), QueueError> {

@@ -171,6 +171,8 @@ impl<Ph: Phase> Engine<Ph> {
     where
         Ph: OwnsBuffers<B>,
     {
+        // What a step's views are checked for at compile time holds for parts, too.
+        let _: for<'v> fn(&'v mut B, &Cx<Eager<B::Space>>) -> B::View<'v, Eager<B::Space>> = B::view;
         let steps = [self.next_step(first)?, self.next_step(second)?, self.next_step(second)?];
         let Owning { bundle, .. } = self.phase.parts(Token(()));
         self.lanes.enter_both([first.lane(), second.lane()], steps, bundle)?;

@@ -18,7 +18,7 @@ use crate::{
     layout::SizeError,
     line::{CarveError, Carver, Check, Line, Want, paged},
     part::Declare,
-    place::{Cx, Fits, Mark, Uploading},
+    place::{Beside, Cx, Fits, Mark, Uploading},
     plan::{self, Demand},
     record::{Lane, LaunchError, Recorder, ScratchFrame, ScratchStack, Stream, StreamSpec},
     space::{Host, Space},
@@ -286,6 +286,20 @@ impl<T: Element> StagingBuf<'_, T> {
             found: self.host.len(),
         })?;
         on.copy_in::<T>(to.output(on), from)
+    }
+
+    /// As [`upload`](StagingBuf::upload), into a field in the host memory beside the bundle's: weights of layers that are offloaded.
+    ///
+    /// # Errors
+    /// [`LaunchError::Shape`] when the buffer is shorter than the field.
+    pub fn upload_beside<S: Space>(
+        &self,
+        on: &Recorder<Uploading<S>>,
+        to: &mut StableSpanMut<'_, T, Beside<Uploading<S>>>,
+    ) -> Result<(), LaunchError> {
+        let (expected, found) = (to.len(), self.host.len());
+        let from = self.host.get(..expected).ok_or(LaunchError::Shape { what: "upload", expected, found })?;
+        on.copy_beside(to.raw_mut(), from)
     }
 
     /// Copies the first `units` units of the buffer to unit `at` of a field: a tensor that is staged in pieces.

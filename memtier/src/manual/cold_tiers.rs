@@ -3,7 +3,7 @@
 //! | Tier | What | Where | Who moves blocks there |
 //! |---|---|---|---|
 //! | first | [`PrefixCache`](crate::PrefixCache) | the pool that requests compute with | [`publish`](crate::PrefixCache::publish) |
-//! | second | [`TieredCache`](crate::TieredCache): another whole cache over another pool | a part of the same bundle, planned like the first | [`spill`](crate::TieredCache::spill), in a step |
+//! | second | [`TieredCache`](crate::TieredCache): another whole cache over another pool | a part of the same bundle, planned like the first, in the same space or in the host's | [`spill`](crate::TieredCache::spill), in a step |
 //! | store | the crate `memtier-store` | a folder, or a bucket that a fleet shares | a save, between steps |
 //!
 //! `examples/12-persist.rs` uses all three.
@@ -57,7 +57,11 @@
 //!   nobody finds them in the second. Copies are proven by the fence of their step, as all writes are.
 //! * **Cost.** Everything is allocated by [`TieredCache::new`](crate::TieredCache::new). Serving takes nothing from the heap, and the second
 //!   tier never has more blocks than its pool.
-//! * **Spaces.** The two views may be of whatever places [`Recorder::copy`](crate::Recorder::copy) takes: today one space, that of the bundle.
+//! * **Spaces.** The second pool may be in the host's memory beside the device's: write `cold: BlockPool<GlobalKv<f32>, Host>` behind
+//!   parts in `Cuda` memory, and open the engine [`with`](crate::Engine::with) a host device, whose budget it is held against. Nothing else
+//!   changes. Launches cannot use what is there; [`copy_across`](crate::Recorder::copy_across) brings it over. Where the host backend's
+//!   memory is not page-locked (that of [`HostBackend`](crate::HostBackend) is not), a CUDA driver copies through memory of its own, and
+//!   copies to the host hold up the thread that launches them.
 //!
 //! # Saves
 //!

@@ -101,5 +101,18 @@
 //! block that others refer to and a row names: the next launch would write them again. With the row cleared, setting it asks for a
 //! block of its own.
 //!
-//! Not here yet: bundles over two memory spaces. They were left out rather than offered with spans that fit any stream; an engine
-//! that offloads opens a second engine on the other device, as `examples/engine` does.
+//! **A bundle over two spaces has one stream, and the other space is for copies.** The first part says where the bundle's stream
+//! launches; parts in [`Host`](crate::Host) memory may stand beside it. Their views are taken [`Beside`](crate::Beside) the step's own
+//! place, and no launch accepts that place: not the device's, whose memory it is not, and not a CPU operation's, since nothing orders
+//! a host stream's operations with the device's copies. What accepts it is [`copy_across`](crate::Recorder::copy_across), a launch of
+//! the bundle's stream, eager or captured. So fences, pools, graphs and drains go by one order and need to know nothing new: a
+//! [`TieredCache`](crate::TieredCache) spills into host memory as it does into a second pool of the device. Two shapes lost. A step over
+//! two streams would need an order between the two at every part, or views that say which stream wrote last; spans that fit any stream
+//! of the engine would leave that order to the author.
+//!
+//! What it does not do: CPU operations never compute with the host's parts, so an engine that runs some layers on the CPU opens a
+//! second engine there, as `examples/engine` does. The parts beside take no side in an [`overlap`](crate::Engine::overlap). `copy_across`
+//! between two parts that are both beside is refused. A bundle that is generic over its space has all parts there: that `Host` is beside
+//! `S` is known of `Cuda` only. Page tables are read by launches, so one that is beside does not compile. The
+//! budget of a plan is the first space's: what is wanted beside is listed in it, and held against the host device's own budget when its
+//! arenas are opened.

@@ -189,7 +189,9 @@
 //!
 //! ## a part in `{Self}` memory, in a bundle whose first part is in `{Other}` memory
 //!
-//! A step runs on one stream, and a span fits that stream's memory only. Give all parts the same space, best as a parameter.
+//! The first part of a bundle says where its stream launches, and the other parts are there too. The one exception is `Host` memory
+//! beside a device's: the device's stream copies to and from it. So put the device's part first; or give all parts the same space, best
+//! as a parameter.
 //!
 //! ```
 //! # use memtier::{BlockPool, GlobalKv, Host, Space, graph_captured, tier};
@@ -288,6 +290,37 @@
 //! ## a span of a capture or of a load is used by another launch
 //!
 //! A view belongs to the step, load or capture that handed it out: take it from there, and launch on the same one's `on`.
+//!
+//! ## host memory beside the device's is used by a launch
+//!
+//! A part in `Host` memory of a bundle whose first part is a device's is reached by copies of the device's stream, which order it with
+//! the launches. A CPU operation, on whatever stream, would not be ordered with those copies. Bring over what is computed with, or give
+//! CPU operations a bundle in `Host` memory.
+//!
+//! ```
+//! # use memtier::{Beside, Cuda, Eager, LaunchError, Recorder, StableSpan, StableSpanMut};
+//! # type P = Eager<Cuda>;
+//! # fn launch(_: &Recorder<P>, _: &mut StableSpanMut<'_, f32, P>) -> Result<(), LaunchError> { Ok(()) }
+//! # fn show(on: &Recorder<P>, layer: &mut StableSpanMut<'_, f32, P>, cold: StableSpan<'_, f32, Beside<P>>) -> Result<(), LaunchError> {
+//! on.copy_across(layer, cold)?; // not `launch(on, cold)`
+//! launch(on, layer)
+//! # }
+//! ```
+//!
+//! ## a launch at `{Launch}` cannot use a span taken at `{Self}`
+//!
+//! In code that is generic over the place `P`: spans and recorder have the same `P`. A span of `Beside<P>` is copied over first. No
+//! `where` clause helps: whoever calls could not satisfy it.
+//!
+//! ## copies of this recorder do not reach `{Self}`
+//!
+//! [`copy_across`](crate::Recorder::copy_across) takes spans of one step: of its stream's memory, and of host memory beside it in the
+//! same bundle. Memory of another engine is ordered by that engine's steps; go through the host with `read` and `write`.
+//!
+//! ## a page table is beside the device that reads it: give it `Cuda` memory
+//!
+//! Kernels read block ids from the table, and `set` writes them in the stream's order. Found where code is generated (E0080), since
+//! only then the spaces are known.
 //!
 //! # Captures
 //!

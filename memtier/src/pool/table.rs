@@ -133,6 +133,7 @@ unsafe impl<K: PoolKind, S: Space> Part for PageTable<K, S> {
     type View<'a, P: Place<Space = S>> = PageTableView<'a, K, P>;
     type LoadView<'a, P: Place<Space = S>> = PageTableView<'a, K, P>;
     type Kept = Self;
+    const STEERS: bool = true;
 
     fn carve(spec: TableSpec, ground: &mut Ground) -> Self {
         let lot = ground.take();

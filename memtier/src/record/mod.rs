@@ -1,5 +1,6 @@
 //! Where launches go: streams, captures, scratch, fences and graphs.
 
+mod across;
 mod bytes;
 mod fence;
 mod graph;

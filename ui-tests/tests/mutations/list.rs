@@ -121,6 +121,25 @@ impl<T: SameElement<U>, U: Element, Q: Place> Input<U, Q> for DeviceSpan<'_, T> 
         from: "impl<S: Space> Is<S> for S {}",
         to: "impl<S: Space, O> Is<O> for S {}",
     },
+    // Bundles over two spaces.
+    Mutation {
+        case: "attacks/a22-part-in-another-space-on-an-unseen-stream",
+        file: "place.rs",
+        from: "",
+        to: "\nimpl<P, S> LaunchesOver<Beside<P>> for Eager<S> {}",
+    },
+    Mutation {
+        case: "launch/copy-across-from-another-step",
+        file: "place.rs",
+        from: "",
+        to: "\nimpl Reached<Eager<crate::space::Cuda>> for Eager<Host> { const BESIDE: bool = true; }",
+    },
+    Mutation {
+        case: "tier/page-table-beside-the-device",
+        file: "pool/table.rs",
+        from: "    const STEERS: bool = true;",
+        to: "    const STEERS: bool = false;",
+    },
     // Captures.
     Mutation {
         case: "graph/foreign-instance-in-a-capture",

@@ -15,7 +15,7 @@ use super::{
     uses::Tick,
 };
 use crate::{
-    place::{Fits, OutsideCapture, Place},
+    place::{OutsideCapture, Place, Reached},
     pool::{AcquireBlocksError, PoolView},
     record::{Fence, Recorder, Settled},
     units::{Blocks, Tokens},
@@ -199,8 +199,8 @@ impl<K: Shareable> TieredCache<K> {
     ) -> Result<Blocks, TierError>
     where
         P: OutsideCapture,
-        H: OutsideCapture + Fits<P>,
-        C: OutsideCapture + Fits<P>,
+        H: OutsideCapture + Reached<P>,
+        C: OutsideCapture + Reached<P>,
     {
         self.check_views(first, second)?;
         let mut copied = 0;
@@ -223,8 +223,8 @@ impl<K: Shareable> TieredCache<K> {
     ) -> Result<Option<u64>, TierError>
     where
         P: OutsideCapture,
-        H: OutsideCapture + Fits<P>,
-        C: OutsideCapture + Fits<P>,
+        H: OutsideCapture + Reached<P>,
+        C: OutsideCapture + Reached<P>,
     {
         // The rest of a path goes after its beginning is published.
         if self.moving.iter().any(|moving| !moving.is_whole) {
@@ -263,8 +263,8 @@ impl<K: Shareable> TieredCache<K> {
     ) -> Result<Copied<K>, TierError>
     where
         P: OutsideCapture,
-        H: OutsideCapture + Fits<P>,
-        C: OutsideCapture + Fits<P>,
+        H: OutsideCapture + Reached<P>,
+        C: OutsideCapture + Reached<P>,
     {
         let Some(root) = path.root.and_then(|digest| self.cold.root_named(digest)) else { return Ok(Copied::Skip) };
         let lease = self.cold.lookup(&BlockContent { root, tokens: &path.tokens, extras: &path.extras })?;
@@ -291,7 +291,7 @@ impl<K: Shareable> TieredCache<K> {
             Err(error) => return Err(error.into()),
         }
         for (index, block) in path.blocks.iter().enumerate().skip(held).take(blocks as usize) {
-            on.copy(&mut second.block_mut(&mut ticket, index)?, first.span(*block))?;
+            on.copy_across(&mut second.block_mut(&mut ticket, index)?, first.span(*block))?;
         }
         Ok(Copied::Some { ticket, root, first: block, blocks, is_whole: blocks == reach })
     }
@@ -371,8 +371,8 @@ impl<K: Shareable> TieredCache<K> {
     ) -> Result<Tokens, TierError>
     where
         P: OutsideCapture,
-        H: OutsideCapture + Fits<P>,
-        C: OutsideCapture + Fits<P>,
+        H: OutsideCapture + Reached<P>,
+        C: OutsideCapture + Reached<P>,
     {
         self.check_views(first, second)?;
         let per_block = self.hot.per_block().count();
@@ -388,7 +388,7 @@ impl<K: Shareable> TieredCache<K> {
         ticket.extend(more)?;
         let mut copy = || {
             for (index, block) in found.iter().enumerate() {
-                on.copy(&mut first.block_mut(ticket, start + index)?, second.span(*block))?;
+                on.copy_across(&mut first.block_mut(ticket, start + index)?, second.span(*block))?;
             }
             Ok(())
         };

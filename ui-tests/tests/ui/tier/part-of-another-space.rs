@@ -1,7 +1,7 @@
 //! row: l
 //! error: E0277
-//! says: a part in `Host` memory, in a bundle whose first part is in `Cuda` memory
-//! A pool in host memory as part of a bundle in CUDA memory.
+//! says: a part in `Cuda` memory, in a bundle whose first part is in `Host` memory
+//! A pool in CUDA memory as part of a bundle whose stream is the host's: nothing launched there reaches it.
 
 use memtier::*;
 use ui_tests::*;
@@ -9,18 +9,18 @@ use ui_tests::*;
 #[cfg(crime)]
 #[graph_captured]
 pub struct Mixed {
-    pub work: DecodeWorkspace<Cuda>,
-    pub spill: BlockPool<GlobalKv<f32>, Host>,
+    pub work: DecodeWorkspace<Host>,
+    pub kv: BlockPool<GlobalKv<f32>, Cuda>,
 }
 
 #[cfg(not(crime))]
 #[graph_captured]
 pub struct Mixed {
-    pub work: DecodeWorkspace<Cuda>,
-    pub spill: BlockPool<GlobalKv<f32>, Cuda>,
+    pub kv: BlockPool<GlobalKv<f32>, Cuda>,
+    pub work: DecodeWorkspace<Host>,
 }
 
 pub fn main() {
     #[cfg(not(crime))]
-    assert!(Mixed::demands(&MixedSpec { work: DIMS, spill: POOL }).is_ok());
+    assert!(Mixed::demands(&MixedSpec { work: DIMS, kv: POOL }).is_ok());
 }
