@@ -24,8 +24,7 @@ use crate::{
     message = "`{Self}` is not a bundle",
     label = "no carved bundle here",
     note = "in `Planning`, first `carve` the lines of a `#[graph_captured]` struct: that is what steps, graphs and `serve` \
-            work on",
-    note = "a `Drained` engine runs no steps, replays and requests: `resume` it, or end the model"
+            work on"
 )]
 pub unsafe trait Bundle: Sized + Send + Sync + 'static {
     /// Where its stream launches, and its parts are: all of them, but for those in host memory beside a device's.

@@ -259,7 +259,8 @@ pub trait StartsServing<B>: Phase {
 #[diagnostic::on_unimplemented(
     message = "an engine in phase `{Self}` owns no buffers",
     label = "no bundle in this phase",
-    note = "a bundle exists from `carve` to `end_model`; graphs go with the model that they were recorded for"
+    note = "a bundle exists from `carve` to `end_model`; graphs go with the model that they were recorded for",
+    note = "a `Drained` engine runs no steps, replays and requests: `resume` it, or end the model"
 )]
 pub trait OwnsBuffers<B>: Phase {
     #[doc(hidden)]
@@ -277,7 +278,8 @@ pub struct Owning<'p, B> {
 #[diagnostic::on_unimplemented(
     message = "an engine in phase `{Self}` is not serving",
     label = "needs `Serving`",
-    note = "requests (`bundle`) and `drain` belong to `Serving`; while `Planning`, use `load` and `step`"
+    note = "requests (`bundle`) and `drain` belong to `Serving`; while `Planning`, use `load` and `step`",
+    note = "a `Drained` engine runs no steps, replays and requests: `resume` it, or end the model"
 )]
 pub trait Serves<B>: Phase {
     #[doc(hidden)]
@@ -344,6 +346,31 @@ impl<B: Bundle> Serves<B> for Serving<B> {
 
     fn into_serving(self, _: Token) -> Serving<B> {
         self
+    }
+}
+/// Never implemented. With only the impls above, the compiler takes `Drained<B>` for the bundle of a drained engine and reports each
+/// place where it is none; with a second way that is not open either, it says once that the phase is the wrong one.
+#[doc(hidden)]
+pub trait Resumed {}
+impl<B: Bundle> OwnsBuffers<B> for Serving<Drained<B>>
+where
+    Drained<B>: Resumed,
+{
+    fn parts(&mut self, _: Token) -> Owning<'_, B> {
+        Owning { bundle: &mut self.owned.0, graphs: &mut self.graphs }
+    }
+}
+impl<B: Bundle> Serves<B> for Serving<Drained<B>>
+where
+    Drained<B>: Resumed,
+{
+    fn bundle(&self, _: Token) -> &B {
+        &self.owned.0
+    }
+
+    fn into_serving(self, _: Token) -> Serving<B> {
+        let Serving { graphs, owned, plan, unclaimed } = self;
+        Serving { graphs, owned: owned.0, plan, unclaimed }
     }
 }
 impl<B: Bundle> EndsModel<B> for Serving<Drained<B>> {

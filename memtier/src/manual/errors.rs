@@ -76,7 +76,8 @@
 //! ## an engine in phase `{Self}` owns no buffers
 //!
 //! Steps, captures and replays work on the bundle, which exists from `carve` to `end_model`. A graph goes with the model that it
-//! was recorded for; record it again for the next one.
+//! was recorded for; record it again for the next one. `Serving<Drained<..>>` in the message: the engine was drained,
+//! [`resume`](crate::Engine::resume) it.
 //!
 //! ```
 //! # use memtier::{Bundle, Engine, LaunchError, Serving, Stream};
@@ -106,7 +107,7 @@
 //! ## `{Self}` is not a bundle
 //!
 //! Steps, graphs and `serve` work on a struct with `#[graph_captured]`, once its lines are carved. `Uncarved` in the message: carve
-//! first. `Drained`: the engine was drained, `resume` it. A storage is not a bundle: make it a field of one.
+//! first. A storage is not a bundle: make it a field of one.
 //!
 //! ```
 //! # use memtier::{BlockPool, GlobalKv, graph_captured, tier};
