@@ -36,7 +36,7 @@ pub use queue::CudaStream;
 pub mod __private {
     pub use core;
 
-    pub use memtier::{Cuda, Fits, Input, Is, LaunchError, Place, Recorder, SameElement, StableSpanMut};
+    pub use memtier::{Cuda, Input, Is, LaunchError, Output, Place, Recorder};
 
     pub use crate::entry::{KernelEntry, LaunchGrid, Length, LoadedKernel, Scalar, fitted, launch};
 

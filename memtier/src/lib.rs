@@ -80,7 +80,7 @@ pub use record::{
     Recorder, ReplayError, ScratchFrame, ScratchFull, ScratchStack, Settled, Stream, StreamSpec, input, output, packed,
 };
 pub use space::{Cuda, Host, Is, Space};
-pub use span::{DeviceSpan, Input, StableSpan, StableSpanMut};
+pub use span::{DeviceSpan, Input, Output, StableSpan, StableSpanMut};
 pub use storage::{NestedMut, NestedRef, SpaceOf, Storage};
 pub use tier::{EnginePersistent, ModelResident, OutlivesModel, SameTier, Tier};
 pub use units::{Blocks, Bytes, Layers, Overflow, Tokens};

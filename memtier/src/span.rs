@@ -158,11 +158,7 @@ impl<T: Element, P> StableSpanMut<'_, T, P> {
         StableSpanMut { raw: self.raw, marker: PhantomData }
     }
 
-    /// What a kernel wrapper gets of an output.
-    ///
-    /// In its signature an output is `&mut StableSpanMut<'_, impl SameElement<f32>, impl Fits<P>>`: not a trait like
-    /// [`Input`], because a generic `&mut` argument is moved, where this one is reborrowed; with bounds, so that each
-    /// mismatch has its own sentence.
+    /// What a kernel wrapper gets of an output, which is `&mut impl Output<f32, P>` in its signature (see [`Output`]).
     #[doc(hidden)]
     pub fn output<U: Element, Q: Place>(&mut self, _on: &Recorder<Q>) -> RawSpan<U>
     where
@@ -284,5 +280,25 @@ impl<T: SameElement<U>, P: Fits<Q>, U: Element, Q: Place> Input<U, Q> for &Stabl
 impl<T: SameElement<U>, P: Fits<Q>, U: Element, Q: Place> Input<U, Q> for StableSpanMut<'_, T, P> {
     fn input(self) -> RawSpan<U> {
         self.raw.cast()
+    }
+}
+
+/// A kernel argument that is written: `out: &mut impl Output<f32, P>` in a wrapper's signature, [`StableSpanMut`] in a call. The `&mut`
+/// is the wrapper's own, so that the caller's view is reborrowed and not moved.
+#[diagnostic::on_unimplemented(
+    message = "a kernel cannot write `{Self}`",
+    label = "not a write view",
+    note = "kernels write a `StableSpanMut`: `&mut view.field` of `step.buffers`, a pool's block, or `step.scratch.take(..)`",
+    note = "`ModelResident` storage is read-only from `serve` on; a `DeviceSpan`, a raw pointer and a host slice carry no promise \
+            that the address stays valid"
+)]
+pub trait Output<T: Element, P: Place>: Sealed {
+    /// It, with the launch's own element and place: what a wrapper's body works with.
+    fn span(&mut self) -> StableSpanMut<'_, T, P>;
+}
+
+impl<T: SameElement<U>, P: Fits<Q>, U: Element, Q: Place> Output<U, Q> for StableSpanMut<'_, T, P> {
+    fn span(&mut self) -> StableSpanMut<'_, U, Q> {
+        StableSpanMut { raw: self.raw.cast(), marker: PhantomData }
     }
 }

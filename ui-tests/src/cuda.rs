@@ -1,6 +1,6 @@
 //! Stand-ins for CUDA kernels: the signatures of launch wrappers, and nothing is launched.
 
-use memtier::{Cuda, Fits, Input, Is, LaunchError, Place, Recorder, SameElement, StableSpanMut};
+use memtier::{Cuda, Input, Is, LaunchError, Output, Place, Recorder};
 
 /// `out += x`.
 ///
@@ -8,10 +8,10 @@ use memtier::{Cuda, Fits, Input, Is, LaunchError, Place, Recorder, SameElement, 
 /// Never: there is no device.
 pub fn add_assign<P: Place<Space: Is<Cuda>>>(
     on: &Recorder<P>,
-    out: &mut StableSpanMut<'_, impl SameElement<f32>, impl Fits<P>>,
+    out: &mut impl Output<f32, P>,
     x: impl Input<f32, P>,
 ) -> Result<(), LaunchError> {
-    let (_out, _x) = (out.output::<f32, P>(on), x.input());
+    let (_out, _x) = (out.span().output::<f32, P>(on), x.input());
     Ok(())
 }
 
@@ -22,10 +22,10 @@ pub fn add_assign<P: Place<Space: Is<Cuda>>>(
 pub fn matmul<P: Place<Space: Is<Cuda>>>(
     on: &Recorder<P>,
     rows: usize,
-    out: &mut StableSpanMut<'_, impl SameElement<f32>, impl Fits<P>>,
+    out: &mut impl Output<f32, P>,
     weight: impl Input<f32, P>,
     x: impl Input<f32, P>,
 ) -> Result<(), LaunchError> {
-    let (_rows, _out, _weight, _x) = (rows, out.output::<f32, P>(on), weight.input(), x.input());
+    let (_rows, _out, _weight, _x) = (rows, out.span().output::<f32, P>(on), weight.input(), x.input());
     Ok(())
 }

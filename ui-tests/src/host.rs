@@ -1,8 +1,7 @@
 //! CPU operations, as an engine's author wraps them: spans are checked in the signature, the body is safe code over slices.
 
 use memtier::{
-    BlockId, Fits, Host, Input, Is, LaunchError, Place, PoolKind, Recorder, SameElement, Slab, SlabMut, StableSpanMut,
-    input, output, table,
+    BlockId, Fits, Host, Input, Is, LaunchError, Output, Place, PoolKind, Recorder, Slab, SlabMut, input, output, table,
 };
 
 /// `out[row] = embed[tokens[row]]`; an unknown token gives zeros.
@@ -11,11 +10,12 @@ use memtier::{
 /// [`LaunchError`].
 pub fn embed<P: Place<Space: Is<Host>>>(
     on: &Recorder<P>,
-    out: &mut StableSpanMut<'_, impl SameElement<f32>, impl Fits<P>>,
+    out: &mut impl Output<f32, P>,
     embed: impl Input<f32, P>,
     tokens: impl Input<u32, P>,
 ) -> Result<(), LaunchError> {
-    let args = (output::<f32, _, _>(out), input::<f32, _, _>(embed), input::<u32, _, _>(tokens));
+    let mut out = out.span();
+    let args = (output::<f32, _, _>(&mut out), input::<f32, _, _>(embed), input::<u32, _, _>(tokens));
     on.host_op(args, |(out, embed, tokens)| {
         let width = out.len() / tokens.len();
         for (out, token) in out.chunks_exact_mut(width).zip(tokens) {
@@ -35,11 +35,12 @@ pub fn embed<P: Place<Space: Is<Host>>>(
 pub fn matmul<P: Place<Space: Is<Host>>>(
     on: &Recorder<P>,
     rows: usize,
-    out: &mut StableSpanMut<'_, impl SameElement<f32>, impl Fits<P>>,
+    out: &mut impl Output<f32, P>,
     weight: impl Input<f32, P>,
     x: impl Input<f32, P>,
 ) -> Result<(), LaunchError> {
-    let args = (output::<f32, _, _>(out), input::<f32, _, _>(weight), input::<f32, _, _>(x));
+    let mut out = out.span();
+    let args = (output::<f32, _, _>(&mut out), input::<f32, _, _>(weight), input::<f32, _, _>(x));
     on.host_op(args, move |(out, weight, x)| {
         let (width, height) = (x.len() / rows, out.len() / rows);
         for (out, x) in out.chunks_exact_mut(height).zip(x.chunks_exact(width)) {
@@ -57,10 +58,10 @@ pub fn matmul<P: Place<Space: Is<Host>>>(
 /// [`LaunchError`].
 pub fn add_assign<P: Place<Space: Is<Host>>>(
     on: &Recorder<P>,
-    out: &mut StableSpanMut<'_, impl SameElement<f32>, impl Fits<P>>,
+    out: &mut impl Output<f32, P>,
     x: impl Input<f32, P>,
 ) -> Result<(), LaunchError> {
-    on.host_op((output::<f32, _, _>(out), input::<f32, _, _>(x)), |(out, x)| {
+    on.host_op((output::<f32, _, _>(&mut out.span()), input::<f32, _, _>(x)), |(out, x)| {
         out.iter_mut().zip(x).for_each(|(out, x)| *out += x);
         Ok(())
     })
@@ -95,12 +96,13 @@ pub fn write_kv<K: PoolKind<Element = f32>, P: Place<Space: Is<Host>>>(
 /// [`LaunchError`].
 pub fn attend<K: PoolKind<Element = f32>, P: Place<Space: Is<Host>>>(
     on: &Recorder<P>,
-    out: &mut StableSpanMut<'_, impl SameElement<f32>, impl Fits<P>>,
+    out: &mut impl Output<f32, P>,
     query: impl Input<f32, P>,
     slab: &Slab<'_, K, impl Fits<P>>,
     ids: impl Input<BlockId<K>, P>,
 ) -> Result<(), LaunchError> {
-    let args = (output::<f32, _, _>(out), input::<f32, _, _>(query), slab, table::<K, _, _>(ids));
+    let mut out = out.span();
+    let args = (output::<f32, _, _>(&mut out), input::<f32, _, _>(query), slab, table::<K, _, _>(ids));
     on.host_op(args, |(out, query, slab, table)| {
         let width = out.len() / table.shape.rows;
         for (row, (out, query)) in out.chunks_exact_mut(width).zip(query.chunks_exact(width)).enumerate() {
@@ -121,10 +123,10 @@ pub fn attend<K: PoolKind<Element = f32>, P: Place<Space: Is<Host>>>(
 /// [`LaunchError`].
 pub fn square<P: Place<Space: Is<Host>>>(
     on: &Recorder<P>,
-    out: &mut StableSpanMut<'_, impl SameElement<f32>, impl Fits<P>>,
+    out: &mut impl Output<f32, P>,
     x: impl Input<f32, P>,
 ) -> Result<(), LaunchError> {
-    on.host_op((output::<f32, _, _>(out), input::<f32, _, _>(x)), |(out, x)| {
+    on.host_op((output::<f32, _, _>(&mut out.span()), input::<f32, _, _>(x)), |(out, x)| {
         out.iter_mut().zip(x).for_each(|(out, x)| *out = x * x);
         Ok(())
     })

@@ -115,7 +115,7 @@ fn argument(param: &Param, p: &TokenStream) -> TokenStream {
     let here = Span::call_site().located_at(param.ty.span());
     match param.kind.role {
         Role::Out => {
-            quote_spanned!(here=> #name: &mut #p::StableSpanMut<'_, impl #p::SameElement<#item>, impl #p::Fits<__MtP>>)
+            quote_spanned!(here=> #name: &mut impl #p::Output<#item, __MtP>)
         }
         Role::In => quote_spanned!(here=> #name: impl #p::Input<#item, __MtP>),
         Role::Value => quote!(#name: #item),
@@ -140,7 +140,7 @@ fn body(sig: &Signature, params: &[Param], vouched: Option<&Vouched>, p: &TokenS
     let taken = spans.iter().map(|param| {
         let (name, item) = (&param.name, &param.kind.item);
         match param.kind.role {
-            Role::Out => quote!(let #name = #p::StableSpanMut::output::<#item, __MtP>(#name, on);),
+            Role::Out => quote!(let #name = #p::Output::<#item, __MtP>::span(#name).output::<#item, __MtP>(on);),
             _ => quote!(let #name = #p::Input::<#item, __MtP>::input(#name);),
         }
     });

@@ -132,11 +132,9 @@
 //! * `expected Line<..>`: a line of another storage or space, or no line at all. Declare what you carve: `phase/line-of-another-storage`,
 //!   `phase/line-of-another-space`, `phase/undeclared-storage-carved`, `phase/gone-in-a-line` (what is `Gone` is declared again),
 //!   `phase/line-cloned` (a line is a claim, and claims are not copied).
-//! * `expected &mut StableSpanMut<..>`: an output must be a write view of a field that may be written. Weights are read-only from
-//!   `serve` on: `launch/kernel-writes-weights`, `launch/host-writes-weights`. Host arrays and device spans are no outputs:
-//!   `launch/host-array-as-an-output`, `launch/device-span-as-an-output`. Ids of a page table are written by `set` and `clear`:
-//!   `kv/ids-written-by-hand`, `kv/staged-ids`. What two streams share is read: `launch/overlap-writes-what-is-shared`. *Types differ in mutability*: write `&mut`, `launch/kernel-writes-a-shared-view`,
-//!   `kv/block-written-through-a-shared-ticket`.
+//! * *Types differ in mutability*, `expected &mut _`: an output is `&mut` of a write view, `launch/kernel-writes-a-shared-view`,
+//!   `kv/block-written-through-a-shared-ticket`. `expected &mut StableSpanMut<..>`: ids of a page table are written by `set` and
+//!   `clear`, `kv/staged-ids`.
 //! * `expected Ticket<GlobalKv<..>>, found Ticket<SwaKv<..>>` and the like: requests, tables, slabs and commits belong to one kind of
 //!   pool. `kv/pool-kinds-mixed`, `kv/pool-elements-mixed`, `kv/table-row-of-another-kind`, `kv/slab-of-another-kind-to-a-kernel`,
 //!   `kv/planned-commit-of-another-kind`, `attacks/a09-ids-of-two-pool-kinds-mixed`.

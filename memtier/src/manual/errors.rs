@@ -278,6 +278,23 @@
 //! # Ok(()) }
 //! ```
 //!
+//! ## a kernel cannot write `{Self}`
+//!
+//! Kernels write a `StableSpanMut`: `&mut` of a field of `step.buffers`, of a pool's block or of scratch. A read view stays one:
+//! weights are read-only from `serve` on. Host values go in with `write` first, as for *a kernel cannot read*. A span in a `Box` or
+//! behind another reference is named itself: `&mut *span`.
+//!
+//! ```
+//! # use memtier::{LaunchError, Output, Place, Recorder, StableSpan, StableSpanMut};
+//! fn launch<P: Place>(on: &Recorder<P>, out: &mut impl Output<f32, P>) -> Result<(), LaunchError> {
+//!     let out: StableSpanMut<'_, f32, P> = out.span(); // of the launch's own element and place
+//! #     let _ = (on, out); Ok(())
+//! }
+//! # fn show<P: Place>(on: &Recorder<P>, hidden: &mut StableSpanMut<'_, f32, P>, weight: StableSpan<'_, f32, P>) -> Result<(), LaunchError> {
+//! launch(on, hidden)?; // not `launch(on, &mut weight)`
+//! # let _ = weight; Ok(()) }
+//! ```
+//!
 //! ## the kernel takes `{Other}` elements, this span holds `{Self}`
 //!
 //! Spans are never reinterpreted. Convert with a kernel, or give the field the element that the kernel takes. Block ids count as

@@ -50,15 +50,15 @@
 //! capture hands them out. A kernel wrapper takes spans:
 //!
 //! ```
-//! use memtier::{Fits, Host, Input, Is, LaunchError, Place, Recorder, SameElement, StableSpanMut, input, output};
+//! use memtier::{Host, Input, Is, LaunchError, Output, Place, Recorder, input, output};
 //!
 //! /// `onto += term`. The output is an input too, so the signature takes it once.
 //! pub fn add_assign<P: Place<Space: Is<Host>>>(
 //!     on: &Recorder<P>,
-//!     onto: &mut StableSpanMut<'_, impl SameElement<f32>, impl Fits<P>>,
+//!     onto: &mut impl Output<f32, P>,
 //!     term: impl Input<f32, P>,
 //! ) -> Result<(), LaunchError> {
-//!     on.host_op((output::<f32, _, _>(onto), input::<f32, _, _>(term)), |(onto, term)| {
+//!     on.host_op((output::<f32, _, _>(&mut onto.span()), input::<f32, _, _>(term)), |(onto, term)| {
 //!         if onto.len() != term.len() {
 //!             return Err(LaunchError::Shape { what: "term", expected: onto.len(), found: term.len() });
 //!         }

@@ -10,10 +10,10 @@ use std::{
 use super::{ScratchFull, ScratchStack, lane::Lane};
 use crate::{
     backend::{Queue, QueueError},
-    element::{Element, SameElement},
-    place::{Captured, Eager, Fits, OutsideCapture, Place, Uploading},
+    element::Element,
+    place::{Captured, Eager, OutsideCapture, Place, Uploading},
     space::Space,
-    span::{Input, RawSpan, StableSpanMut},
+    span::{Input, Output, RawSpan},
     units::Bytes,
 };
 
@@ -160,15 +160,11 @@ impl<P: Place> Recorder<P> {
     /// # Errors
     /// [`LaunchError::Shape`] when `from` is longer than `to`; a shorter one writes the first elements.
     #[inline]
-    pub fn write<T: Element>(
-        &self,
-        to: &mut StableSpanMut<'_, T, impl Fits<P>>,
-        from: &[T::Repr],
-    ) -> Result<(), LaunchError>
+    pub fn write<T: Element>(&self, to: &mut impl Output<T, P>, from: &[T::Repr]) -> Result<(), LaunchError>
     where
         P: OutsideCapture,
     {
-        self.copy_in::<T>(to.output(self), from)
+        self.copy_in::<T>(to.span().output(self), from)
     }
 
     /// The copy of `write`, and of uploads from staging.
@@ -207,12 +203,8 @@ impl<P: Place> Recorder<P> {
     ///
     /// # Errors
     /// [`LaunchError::Shape`] when the lengths differ.
-    pub fn copy<T: Element>(
-        &self,
-        to: &mut StableSpanMut<'_, impl SameElement<T>, impl Fits<P>>,
-        from: impl Input<T, P>,
-    ) -> Result<(), LaunchError> {
-        let (from, to): (RawSpan<T>, RawSpan<T>) = (from.input(), to.output(self));
+    pub fn copy<T: Element>(&self, to: &mut impl Output<T, P>, from: impl Input<T, P>) -> Result<(), LaunchError> {
+        let (from, to): (RawSpan<T>, RawSpan<T>) = (from.input(), to.span().output(self));
         self.check(&[from.stream, to.stream])?;
         if from.len != to.len {
             return Err(LaunchError::Shape { what: "copy", expected: to.len, found: from.len });

@@ -19,7 +19,7 @@ pub fn main() -> Result<(), Error> {
     step.finish()?.wait()?;
     assert!(!kept.is::<StableSpanMut<'static, f32, Eager<Cuda>>>() && !kept.is::<StableSpanMut<'static, u32, Eager<Host>>>());
     assert!(!kept.is::<StableSpanMut<'static, f32, Uploading<Host>>>() && !kept.is::<StableSpan<'static, f32, Eager<Host>>>());
-    let after = thread::spawn(move || kept.downcast::<Hidden>().map(|mut hidden| on.write(&mut hidden, &[1.0])));
+    let after = thread::spawn(move || kept.downcast::<Hidden>().map(|mut hidden| on.write(&mut *hidden, &[1.0])));
     let after = after.join().map_err(|_| "the thread panicked")?;
     assert_eq!(after.ok(), Some(Err(LaunchError::StepEnded)));
     Ok(())

@@ -1,6 +1,6 @@
 //! row: g
-//! error: E0308
-//! says: expected `&mut StableSpanMut<'_, _, _>`
+//! error: E0277
+//! says: a kernel cannot write `StableSpan<'_, BlockId<GlobalKv<f32>>, Eager<Host>>`
 //! Numbers in a page table: they may name anybody's block, or none.
 
 use memtier::*;

@@ -1,6 +1,6 @@
 //! row: k
-//! error: E0308
-//! says: found `DeviceSpan<'_, f32>`
+//! error: E0277
+//! says: a kernel cannot write `DeviceSpan<'_, f32>`
 //! A kernel that writes where the memory may have moved away.
 
 use memtier::*;
@@ -11,7 +11,7 @@ pub fn main() -> Result<(), Error> {
     let mut step = engine.step(&mut stream)?;
     let LlamaView { work, .. } = &mut step.buffers;
     #[cfg(crime)]
-    let hidden = work.hidden.read().widen();
+    let hidden = &mut work.hidden.read().widen();
     #[cfg(not(crime))]
     let hidden = &mut work.hidden;
     host::add_assign(step.on, hidden, &work.attn)?;

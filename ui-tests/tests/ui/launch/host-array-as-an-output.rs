@@ -1,6 +1,6 @@
 //! row: k
-//! error: E0308
-//! says: found `&mut [{float}; 64]`
+//! error: E0277
+//! says: a kernel cannot write `[{float}; 64]`
 //! A kernel that writes into the caller's stack.
 
 use memtier::*;

@@ -1,6 +1,6 @@
 //! row: k
-//! error: E0308
-//! says: expected `&mut StableSpanMut<'_, _, _>`, found `&mut StableSpan<'_, f32, Eager<Host>>`
+//! error: E0277
+//! says: a kernel cannot write `StableSpan<'_, f32, Eager<Host>>`
 //! A kernel that writes weights while serving: they are read-only from `serve` on.
 
 use memtier::*;

@@ -1,6 +1,6 @@
 //! row: m
-//! error: E0308
-//! says: mismatched types
+//! error: E0277
+//! says: a kernel cannot write `StableSpan<'_, u32, Eager<Host>>`
 //! A workspace that both sides read is written by one of them.
 
 #![forbid(unsafe_code)]
