@@ -208,3 +208,22 @@ fn a_long_sequence_in_many_shares() {
     let Some(far) = run(&case, &mut rng) else { return };
     assert!(far < 4e-3, "{far}");
 }
+
+/// Each has its own number of shares, and its own place for their partial results.
+#[test]
+fn sequences_of_very_different_lengths_in_one_batch() {
+    let mut rng = Rng(14);
+    for head_dim in [64, 256] {
+        let case = Case {
+            head_dim,
+            kv_heads: 2,
+            group: 2,
+            page: 64,
+            shape: shape(head_dim, 16),
+            lengths: vec![900, 6000, 1, 2500, 1100, 300, 4000, 1700],
+            holes: false,
+        };
+        let Some(far) = run(&case, &mut rng) else { return };
+        assert!(far < 4e-3, "{far}");
+    }
+}
