@@ -295,9 +295,38 @@ impl Core {
     /// A referent is gone.
     #[inline]
     pub(crate) fn release(&self, id: u32) {
-        let refs = &self.blocks[id as usize].refs;
-        self.hint.store(id, Ordering::Relaxed);
         self.note(id);
+        self.hint.store(id, Ordering::Relaxed);
+        self.drop_referent(id);
+    }
+
+    /// Several referents are gone: one hint is enough, and a note for each run of blocks in one group. Holes are none.
+    #[inline]
+    pub(crate) fn release_all(&self, ids: &[u32]) {
+        match ids {
+            [] | [HOLE] => {}
+            [id] => self.release(*id),
+            ids => self.release_many(ids),
+        }
+    }
+
+    fn release_many(&self, ids: &[u32]) {
+        let mut noted = usize::MAX;
+        for id in ids.iter().copied().filter(|id| *id != HOLE) {
+            if id as usize / GROUP != noted {
+                noted = id as usize / GROUP;
+                self.note(id);
+            }
+            self.drop_referent(id);
+        }
+        if let Some(last) = ids.last() {
+            self.hint.store(*last, Ordering::Relaxed);
+        }
+    }
+
+    #[inline]
+    fn drop_referent(&self, id: u32) {
+        let refs = &self.blocks[id as usize].refs;
         // The only referent is the one being dropped: nobody can add another, so no read-modify-write is needed. The last
         // access to these books, on a thread that holds no owner.
         if refs.load(Ordering::Acquire) == 1 {

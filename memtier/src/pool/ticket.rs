@@ -177,7 +177,12 @@ impl<K: PoolKind> Ticket<K> {
         }
         let (core, table) = (&self.core, &mut self.table);
         let most = usize::try_from(count.count()).unwrap_or(usize::MAX);
-        core.acquire(Some(self.epoch), most, |ids| table.extend(ids.iter().rev()))
+        core.acquire(Some(self.epoch), most, |ids| {
+            // Low blocks are at the end of the free list and come first here.
+            let held = table.len();
+            table.extend_from_slice(ids);
+            table[held..].reverse();
+        })
     }
 
     /// Starts behind `blocks` blocks that it never has: what is before a sliding window when the request starts behind a cached prefix.
@@ -199,7 +204,7 @@ impl<K: PoolKind> Ticket<K> {
     pub fn truncate(&mut self, keep: Blocks) {
         let keep = usize::try_from(keep.count()).unwrap_or(usize::MAX).min(self.table.len());
         let own = keep.max(self.leased());
-        self.table[own..].iter().filter(|id| **id != HOLE).for_each(|id| self.core.release(*id));
+        self.core.release_all(&self.table[own..]);
         self.table.truncate(keep);
         self.keep_leased(keep);
         self.tokens = self.tokens.min(self.capacity());
@@ -342,7 +347,7 @@ impl<K: PoolKind> Ticket<K> {
 
 impl<K: PoolKind> Drop for Ticket<K> {
     fn drop(&mut self) {
-        self.table[self.leased()..].iter().filter(|id| **id != HOLE).for_each(|id| self.core.release(*id));
+        self.core.release_all(&self.table[self.leased()..]);
         if self.table.capacity() > 0 {
             self.core.recycle(std::mem::take(&mut self.table));
         }

@@ -43,6 +43,14 @@ impl Core {
     #[inline]
     pub(super) fn note(&self, id: u32) {
         let group = id as usize / GROUP;
+        // Mostly it is there already: a block that goes back and forth leaves one note.
+        if !self.changed[group].load(Ordering::Relaxed) {
+            self.note_group(group);
+        }
+    }
+
+    #[cold]
+    fn note_group(&self, group: usize) {
         self.changed[group].store(true, Ordering::Relaxed);
         self.changed_groups[group / GROUP].store(true, Ordering::Release);
     }
@@ -72,6 +80,8 @@ impl Core {
     fn collect_group(&self, state: &mut State, group: usize, settled: u64) -> usize {
         self.changed[group].store(false, Ordering::Relaxed);
         let (first, committed) = (group * GROUP, self.committed() as usize);
+        // There from the start; said here, so that a push is a store.
+        state.free.reserve(GROUP);
         let mut in_flight = 0;
         for (id, block) in self.blocks[first..committed.min(first + GROUP)].iter().enumerate().rev() {
             if !block.is_quiet() {
