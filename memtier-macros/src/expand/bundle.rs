@@ -218,6 +218,7 @@ fn implementation(model: &Bundle, broken: bool) -> TokenStream {
         #(#of_struct)*
         #[automatically_derived]
         #[allow(trivial_bounds)]
+        // SAFETY: every method goes field by field through the parts' own, and the macro names every field once.
         unsafe impl<#(#params,)*> #private::Bundle for #ident<#(#own,)*> #clause {
             type Space = #space;
             type Spec = #spec<#(#own,)*>;
@@ -271,6 +272,7 @@ fn implementation(model: &Bundle, broken: bool) -> TokenStream {
         #(#of_struct)*
         #[automatically_derived]
         #[allow(trivial_bounds)]
+        // SAFETY: each line is carved into the field that it was declared for, and no other.
         unsafe impl<#(#params,)*> #private::Lines for #lines<#(#own,)*> #clause {
             type Bundle = #ident<#(#own,)*>;
 

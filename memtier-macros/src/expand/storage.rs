@@ -113,6 +113,7 @@ fn storage(model: &Storage, laid_out: LaidOut, broken: bool) -> TokenStream {
         #(#of_struct)*
         #[automatically_derived]
         #[allow(trivial_bounds)]
+        // SAFETY: the layout is walked in one order when it is priced and when it is built, and every field is kept.
         unsafe impl<#(#params,)*> #private::Storage for #ident<#(#own,)*> #clause {
             type Tier = #tier;
             type Dims = #dims;

@@ -225,6 +225,7 @@ pub(super) fn stand_in(declaration: &Declaration, p: &TokenStream) -> TokenStrea
         #(#attrs)*
         #[allow(unused_variables, missing_docs, clippy::missing_safety_doc)]
         #head {
+            // Stands beside the error that made this the fallback, so it is never compiled into anything that runs.
             #p::core::unimplemented!()
         }
     }

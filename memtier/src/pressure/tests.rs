@@ -114,7 +114,7 @@ fn a_forced_poll_does_not_wait() {
 }
 
 #[test]
-fn a_signal_has_its_effect_within_300_ms_and_all_is_undone() {
+fn a_signal_has_its_effect_within_a_second_and_all_is_undone() {
     let tree = Tree::new();
     let watcher = tree.watcher();
     watcher.start().unwrap();
@@ -144,7 +144,8 @@ fn a_signal_has_its_effect_within_300_ms_and_all_is_undone() {
     println!("slowest signal to effect: {slowest:?}\n{}", notes.join("\n"));
     assert_eq!(latch.current().limits, config);
     assert!(notes[2].starts_with("critical: slots 8 -> 1, prefill window 16384 -> 4096"), "{notes:?}");
-    // The interval and the time the machine takes to wake a thread; a loaded test machine gets more of the latter.
+    // The interval of 250 ms and the time the machine takes to wake a thread; a loaded test machine gets more of the latter, so the
+    // 300 ms that an idle one keeps are printed above, not held here.
     assert!(slowest < Duration::from_millis(1000), "{slowest:?}");
 }
 
