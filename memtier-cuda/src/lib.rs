@@ -5,6 +5,8 @@
 //! Kernels are compiled without a GPU by `compile-kernels` and loaded with [`Kernels::load`]. Their wrappers in [`kernels`]
 //! take spans, check shapes before the launch, and allocate nothing; the same call runs eagerly or is recorded. Wrappers for
 //! other kernels are generated from a signature, and compared with the CUDA source, by [`kernel`](macro@kernel).
+//!
+//! How to run the tests on a GPU, and what was measured there: `docs/gpu.md` in the repository.
 
 mod backend;
 mod compile;
