@@ -63,6 +63,66 @@
 //!   memory is not page-locked (that of [`HostBackend`](crate::HostBackend) is not), a CUDA driver copies through memory of its own, and
 //!   copies to the host hold up the thread that launches them.
 //!
+//! # Windows and recurrent state
+//!
+//! What is overwritten in place ([`SwaKv`](crate::SwaKv), [`RecurrentState`](crate::RecurrentState)) is kept as
+//! [`Snapshots`](crate::Snapshots), each at the end of a cached prefix. [`TieredSnapshots`](crate::TieredSnapshots) are two lists of them,
+//! each over its own cache and its own pool, so a model with a window has four pools, each of which conserves its own blocks and is planned like
+//! the others.
+//!
+//! ```no_run
+//! # use memtier::*;
+//! # type Kv = GlobalKv<f32>;
+//! # type Window = SwaKv<f32>;
+//! # #[graph_captured]
+//! # struct Model<S: Space = Host> {
+//! #     kv: BlockPool<Kv, S>, cold: BlockPool<Kv, S>, window: BlockPool<Window, S>, cold_window: BlockPool<Window, S>,
+//! # }
+//! # type Failure = Box<dyn std::error::Error>;
+//! # fn serve(engine: &mut Engine<Serving<Model>>, stream: &mut Stream<Host>, tiers: &mut TieredCache<Kv>, root: Root,
+//! #     prompt: &[u32]) -> Result<(), Failure> {
+//! let spec = SnapshotSpec { hot: 4, cold: 64, moving: 2, longest: Tokens::new(32768) };
+//! let mut snapshots = TieredSnapshots::<Window>::new(tiers, &engine.bundle().cold_window.handle(), spec)?;
+//!
+//! // A request starts where there is state for it: the prefix up to there, from both tiers, and the state.
+//! let content = Content::new(root, prompt);
+//! let mut lease = tiers.lookup(&content)?;
+//! let found = snapshots.find(tiers, &lease, &content)?;
+//! let blocks = found.as_ref().map_or(Blocks::ZERO, FoundState::blocks);
+//! lease.shorten(blocks);
+//! let mut ticket = lease.open(Tokens::new(4096));
+//! let mut window = engine.bundle().window.open(Tokens::new(4096));
+//! let mut step = engine.step(stream)?;
+//! let ModelView { kv, cold, window: windows, cold_window, .. } = &mut step.buffers;
+//! let (mut restored, mut held) = (Tokens::ZERO, Tokens::ZERO);
+//! if let Some(found) = found {
+//!     let content = Content::new(root, &prompt[..(blocks.count() * 16) as usize]);
+//!     restored = tiers.restore(step.on, kv, cold, &mut ticket, &content)?;
+//!     held = found.copy(step.on, windows, cold_window, &mut window)?;
+//! }
+//!
+//! // Copies follow their prefixes: two of them, each with what the second tier lacks of its prefix.
+//! snapshots.spill(step.on, tiers, (kv, cold), (windows, cold_window), 2)?;
+//! let fence = step.finish()?;
+//! ticket.advance(restored, &fence)?;
+//! window.advance(held, &fence)?;
+//! tiers.sent(&fence)?;
+//! snapshots.sent(&fence)?;
+//! let settled = fence.wait()?;
+//! tiers.settle(&settled)?;
+//! snapshots.settle(tiers, &settled)?;
+//! # Ok(()) }
+//! ```
+//!
+//! * **Together.** A copy is sent with the blocks that the second cache lacks of its prefix, and found there when both have arrived. A prefix
+//!   without state starts nobody; state without its prefix is never found, and makes room first.
+//! * **Proof.** A copy is kept where a fence proves that it is in memory, in either tier; what comes back is a request's own once its fence
+//!   says so, like every write.
+//! * **Found.** [`FoundState`](crate::FoundState) keeps the state and its prefix in the second tier until it is dropped, so what was found can be
+//!   restored.
+//! * **Room.** The second pool holds what [`SnapshotSpec::cold`](crate::SnapshotSpec::cold) says and its blocks allow; what was unused for longest
+//!   goes first. A copy that the second tier has no room for stays in the first, and is not tried again.
+//!
 //! # Saves
 //!
 //! `memtier-store` saves either tier and loads into either. A save reads a segment of blocks in a step, and puts it into the store between

@@ -23,9 +23,9 @@ pub use block::BlockRef;
 pub use kind::{GlobalKv, PoolKind, RecurrentState, Shareable, SwaKv};
 pub use prefix::{Prefix, Written};
 pub use prefix_cache::{
-    BlockContent, CacheEvent, CachedBlock, Content, Contents, Digest, Export, Extra, Pin, PinError, PinOwner,
-    PrefixCache, PrefixCacheError, PrefixCacheSpec, PrefixCacheStats, PrefixLease, Root, RootKey, Snapshots, TierError,
-    TierSpec, TierStats, TieredCache,
+    BlockContent, CacheEvent, CachedBlock, Content, Contents, Digest, Export, Extra, FoundState, KeptState, Pin,
+    PinError, PinOwner, PrefixCache, PrefixCacheError, PrefixCacheSpec, PrefixCacheStats, PrefixLease, Root, RootKey,
+    SnapshotSpec, SnapshotStats, Snapshots, TierError, TierSpec, TierStats, TieredCache, TieredSnapshots,
 };
 pub use slab::{Slab, SlabMut, SlabSlice, SlabSliceMut};
 pub use spec::{BlockPool, GrowError, PlannedCommit, PoolHandle, PoolSpec};

@@ -28,7 +28,7 @@ pub use events::CacheEvent;
 pub use export::{CachedBlock, Export};
 pub(crate) use lease::Lease;
 pub use pins::{Pin, PinError, PinOwner};
-pub use snapshots::Snapshots;
+pub use snapshots::{FoundState, KeptState, SnapshotSpec, SnapshotStats, Snapshots, TieredSnapshots};
 pub use spill::{TierError, TierSpec, TierStats, TieredCache};
 pub(crate) use tree::Tree;
 

@@ -3,9 +3,15 @@
 //! The blocks of a sliding window, and the state of a recurrent layer, hold the latest tokens only. A request that starts behind a
 //! prefix needs them as they were there, so a copy is kept: in blocks of the same pool, which no other request has.
 
+mod export;
+mod tiered;
+
 use std::sync::Arc;
 
-use super::{PrefixCache, PrefixLease, Tree, lease::At, tree::Stamp};
+pub use export::KeptState;
+pub use tiered::{FoundState, SnapshotSpec, SnapshotStats, TieredSnapshots};
+
+use super::{Lease, PrefixCache, PrefixLease, Tree, lease::At, tree::Stamp};
 use crate::{
     pool::{Shareable, Ticket, kind::PoolKind},
     record::Settled,
@@ -27,6 +33,8 @@ struct Kept<W: PoolKind> {
     /// Tells the prefix from a later one in the same place of the books.
     stamp: Stamp,
     used: u64,
+    /// Whether a second tier has it, or has no room for it.
+    is_done: bool,
     state: Arc<Ticket<W>>,
 }
 
@@ -55,12 +63,28 @@ impl<W: PoolKind> Snapshots<W> {
         Blocks::new(self.kept.iter().map(|kept| kept.state.blocks().count()).sum())
     }
 
+    /// How many there may be.
+    #[must_use]
+    pub fn most(&self) -> usize {
+        self.most
+    }
+
     /// Whether there is one at the end of what `ticket` has published.
     #[must_use]
     pub fn has<K: Shareable>(&self, ticket: &Ticket<K>) -> bool {
-        let Some(lease) = ticket.lease.as_ref().filter(|lease| Arc::ptr_eq(&lease.tree, &self.tree)) else {
+        ticket.lease.as_ref().is_some_and(|lease| self.has_at(lease))
+    }
+
+    /// Whether there is one at the end of a found prefix.
+    #[must_use]
+    pub fn has_behind<K: Shareable>(&self, lease: &PrefixLease<K>) -> bool {
+        self.has_at(lease.lease())
+    }
+
+    fn has_at(&self, lease: &Lease) -> bool {
+        if !Arc::ptr_eq(&lease.tree, &self.tree) {
             return false;
-        };
+        }
         let stamp = self.tree.lock().stamp(lease.at.entry);
         self.kept.iter().any(|kept| kept.stamp == stamp)
     }
@@ -69,19 +93,43 @@ impl<W: PoolKind> Snapshots<W> {
     /// memory: copy, advance `state` with the fence, wait for it, then keep. Takes nothing from the heap. Returns whether it was kept:
     /// not where nothing is published, there is no room for any, or a launch that writes the state may be in flight.
     pub fn keep<K: Shareable>(&mut self, ticket: &Ticket<K>, state: Arc<Ticket<W>>, settled: &Settled) -> bool {
-        let Some(lease) = ticket.lease.as_ref().filter(|lease| Arc::ptr_eq(&lease.tree, &self.tree)) else {
-            return false;
-        };
-        if self.most == 0 || lease.at.depth == 0 || state.written(settled).is_err() {
+        let Some(lease) = &ticket.lease else { return false };
+        self.keep_at(lease, state, settled, |_| ())
+    }
+
+    /// The same at the end of a found prefix: what is kept of it elsewhere, and comes back.
+    pub fn keep_behind<K: Shareable>(
+        &mut self,
+        lease: &PrefixLease<K>,
+        state: Arc<Ticket<W>>,
+        settled: &Settled,
+    ) -> bool {
+        self.keep_at(lease.lease(), state, settled, |_| ())
+    }
+
+    /// `gone` gets what makes room.
+    fn keep_at(
+        &mut self,
+        lease: &Lease,
+        state: Arc<Ticket<W>>,
+        settled: &Settled,
+        mut gone: impl FnMut(Arc<Ticket<W>>),
+    ) -> bool {
+        let is_ours = Arc::ptr_eq(&lease.tree, &self.tree);
+        if !is_ours || self.most == 0 || lease.at.depth == 0 || state.written(settled).is_err() {
             return false;
         }
         let stamp = self.tree.lock().stamp(lease.at.entry);
-        self.kept.retain(|kept| kept.stamp != stamp);
-        while self.kept.len() >= self.most {
-            self.evict_one();
+        if let Some(index) = self.kept.iter().position(|kept| kept.stamp == stamp) {
+            gone(self.kept.swap_remove(index).state);
+        }
+        while self.kept.len() >= self.most
+            && let Some(state) = self.take_oldest()
+        {
+            gone(state);
         }
         self.now += 1;
-        self.kept.push(Kept { at: lease.at, stamp, used: self.now, state });
+        self.kept.push(Kept { at: lease.at, stamp, used: self.now, is_done: false, state });
         true
     }
 
@@ -103,12 +151,16 @@ impl<W: PoolKind> Snapshots<W> {
 
     /// Gives up the copy unused for longest. Returns whether there was one.
     pub fn evict_one(&mut self) -> bool {
+        self.take_oldest().is_some()
+    }
+
+    fn take_oldest(&mut self) -> Option<Arc<Ticket<W>>> {
         let oldest = {
             let state = self.tree.lock();
             let order = |kept: &Kept<W>| (state.stamp(kept.at.entry) == kept.stamp, kept.used);
             (0..self.kept.len()).min_by_key(|index| order(&self.kept[*index]))
         };
-        oldest.map(|index| self.kept.swap_remove(index)).is_some()
+        oldest.map(|index| self.kept.swap_remove(index).state)
     }
 
     /// Tokens before each copy, for reports.

@@ -5,8 +5,10 @@
 //! lookup that ends in the first goes on in the second, and what it finds there is copied into the request's own blocks.
 
 mod error;
+mod named;
 
 pub use error::TierError;
+pub(super) use named::Sent;
 
 use super::{
     Contents, PrefixCache, PrefixCacheError, PrefixCacheStats, PrefixLease, Root, RootKey, Shareable, Ticket,
@@ -175,7 +177,8 @@ impl<K: Shareable> TieredCache<K> {
         Ok(self.lookup_cold(content)?.map_or(Blocks::ZERO, |lease| lease.blocks()))
     }
 
-    fn lookup_cold(&self, content: &impl Contents) -> Result<Option<PrefixLease<K>>, PrefixCacheError> {
+    /// The blocks that a prompt starts with in the second tier.
+    pub(super) fn lookup_cold(&self, content: &impl Contents) -> Result<Option<PrefixLease<K>>, PrefixCacheError> {
         let root = self.cold.root_named(self.hot.root_digest(content.root())?);
         root.map(|root| self.cold.lookup(&Behind(root, content))).transpose()
     }
@@ -241,6 +244,11 @@ impl<K: Shareable> TieredCache<K> {
         if let Ok(Copied::Some { is_whole: true, .. } | Copied::Skip) = copied {
             self.done = tick;
         }
+        self.send(path, copied)
+    }
+
+    /// Notes what is on its way, and how many blocks. `None`: not now.
+    fn send(&mut self, path: Path, copied: Result<Copied<K>, TierError>) -> Result<Option<u64>, TierError> {
         match copied {
             Ok(Copied::Some { ticket, root, first, blocks, is_whole }) => {
                 self.moving.push(Moving { ticket, path, root, first, blocks, is_whole, sent: false });

@@ -1,6 +1,6 @@
 //! Looking at what is cached without changing it, or the order in which it will be evicted.
 
-use super::{Digest, Entry, NONE, Stamp, State, Tick, Tree};
+use super::{At, Digest, Entry, NONE, Stamp, State, Tick, Tree};
 
 /// A cached path, as it is copied elsewhere. Its lists are used again.
 #[derive(Default)]
@@ -61,6 +61,19 @@ impl Tree {
         Some(tick)
     }
 
+    /// The path to `at`, if that is still what had `stamp`, behind a root that was not forgotten. Without referents.
+    pub(in super::super) fn path_to(&self, at: At, stamp: Stamp, path: &mut Path) -> bool {
+        self.lock().path_to(at, stamp, self.per_block, path)
+    }
+
+    /// The same; each of its blocks gets a referent.
+    pub(in super::super) fn held_path_to(&self, at: At, stamp: Stamp, path: &mut Path) -> bool {
+        let state = self.lock();
+        let is_there = state.path_to(at, stamp, self.per_block, path);
+        path.blocks.iter().filter(|_| is_there).for_each(|block| self.core.share(*block));
+        is_there
+    }
+
     /// Names of all entries behind roots that were not forgotten, parents first, those roots, and all tokens.
     pub(in super::super) fn names(&self) -> (Vec<Name>, Vec<RootName>, Vec<u32>) {
         let state = self.lock();
@@ -116,6 +129,14 @@ impl State {
     #[inline]
     pub(super) fn tokens_of(&self, entry: u32, per_block: usize) -> &[u32] {
         &self.tokens[entry as usize * per_block..][..per_block]
+    }
+
+    fn path_to(&self, at: At, stamp: Stamp, per_block: usize, path: &mut Path) -> bool {
+        let is_there = self.stamp(at.entry) == stamp;
+        if is_there {
+            self.path(at.entry, usize::MAX, per_block, path);
+        }
+        is_there && path.root.is_some()
     }
 
     /// Fills `path` with the first `most` blocks of the path to `entry`.
