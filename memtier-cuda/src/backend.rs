@@ -107,6 +107,22 @@ impl CudaBackend {
         self.journal.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
+    /// Makes a call of the driver fail once, as if memory were out, without making it: what the engine does then is a test of its
+    /// own. `call` is the driver's name for it, without a version (`cuMemCreate`, `cuMemHostAlloc`, `cuStreamCreate`, ...); `after` so many
+    /// such calls that are made.
+    ///
+    /// ```no_run
+    /// use memtier::{Bytes, Device, Engine, Limits};
+    /// # fn show(engine: memtier::Engine<memtier::Loading>, backend: memtier_cuda::CudaBackend) {
+    /// backend.fail("cuMemCreate", 0);
+    /// let refused = engine.plan(Limits::new("cuda", Bytes::gib(1))).err().expect("it was told to fail");
+    /// println!("{}", refused.report);
+    /// # }
+    /// ```
+    pub fn fail(&self, call: &'static str, after: u64) {
+        self.context.faults.arm(call, after);
+    }
+
     pub(crate) fn context(&self) -> &Arc<Context> {
         &self.context
     }
@@ -182,5 +198,9 @@ unsafe impl Backend for CudaBackend {
         let result = unsafe { self.regions.release(base) }.map_err(failed(tag, reserved));
         self.note(tag, Op::Release, committed, result.is_ok());
         result
+    }
+
+    fn resident(&self, base: u64, _reserved: Bytes) -> Option<Bytes> {
+        self.regions.resident(base).map(Bytes::new)
     }
 }

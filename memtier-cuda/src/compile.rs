@@ -72,6 +72,26 @@ pub fn compile_kernels(nvrtc: &Nvrtc, for_ptx: &Nvrtc, folder: &Path) -> Result<
     Ok(uses)
 }
 
+/// Compiles a source of somebody else's, for every target, into `folder` beside the others: `PATH/axpy.cu` becomes `sm_90a/axpy.cubin`
+/// and so on. It may include the headers of this crate's kernels. What comes out is loaded with
+/// [`KernelModule::load`](crate::KernelModule::load).
+///
+/// # Errors
+/// [`KernelError::Compile`] with the compiler's words, or [`KernelError::File`].
+pub fn compile_source(nvrtc: &Nvrtc, for_ptx: &Nvrtc, source: &Path, folder: &Path) -> Result<(), KernelError> {
+    let text = fs::read_to_string(source).map_err(|error| file(source, &error))?;
+    let name = source.file_stem().unwrap_or_default().to_string_lossy().into_owned();
+    let targets = CUBINS.map(|target| (target, nvrtc, "cubin"));
+    for (target, nvrtc, kind) in targets.into_iter().chain([(PTX, for_ptx, "ptx")]) {
+        let place = folder.join(target);
+        fs::create_dir_all(&place).map_err(|error| file(&place, &error))?;
+        let compiled = nvrtc.build(Source { name: &name, text: &text, headers: HEADERS }, target)?;
+        let path = place.join(format!("{name}.{kind}"));
+        fs::write(&path, &compiled.image).map_err(|error| file(&path, &error))?;
+    }
+    Ok(())
+}
+
 /// Compiles every source for one target; gives the manifest's lines and what the compiler used.
 fn compile_target(
     nvrtc: &Nvrtc,

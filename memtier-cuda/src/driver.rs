@@ -4,14 +4,19 @@
 //! has looked for the library and for every function that this crate calls.
 
 use std::{
+    collections::BTreeMap,
     ffi::{CStr, c_char, c_int},
     ptr,
-    sync::Arc,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
 use cudarc::driver::sys::{self, CUresult};
 
-use crate::error::{DriverError, OpenError};
+use crate::{
+    counting::ours,
+    error::{DriverError, OpenError},
+    faults::Faults,
+};
 
 /// The oldest driver that will do.
 pub(crate) const NEEDED: &str = "580";
@@ -43,6 +48,8 @@ const FUNCTIONS: &[&str] = &[
     "cuMemUnmap",
     "cuMemSetAccess",
     "cuMemHostAlloc",
+    "cuMemHostRegister_v2",
+    "cuMemHostUnregister",
     "cuMemFreeHost",
     "cuMemcpyHtoDAsync_v2",
     "cuMemcpyDtoHAsync_v2",
@@ -95,6 +102,52 @@ pub(crate) struct Context {
     device: sys::CUdevice,
     raw: sys::CUcontext,
     pub(crate) info: DeviceInfo,
+    /// Device memory in use when the context was there and nothing in it, in bytes.
+    pub(crate) at_open: u64,
+    pub(crate) faults: Faults,
+    pub(crate) locked: LockedRanges,
+}
+
+/// Host memory that was registered here: where each piece starts and ends.
+#[derive(Default)]
+pub(crate) struct LockedRanges(Mutex<BTreeMap<u64, u64>>);
+
+impl LockedRanges {
+    fn ranges(&self) -> MutexGuard<'_, BTreeMap<u64, u64>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn add(&self, at: u64, bytes: u64) {
+        self.ranges().insert(at, at + bytes);
+    }
+
+    pub(crate) fn remove(&self, at: u64) {
+        self.ranges().remove(&at);
+    }
+
+    /// How many of `bytes` bytes at `at` one copy may have: the driver refuses one that crosses from a registered piece into another.
+    fn at_once(&self, at: u64, bytes: u64) -> u64 {
+        let ranges = self.ranges();
+        let inside = ranges.range(..=at).next_back().map(|(_, end)| *end).filter(|end| *end > at);
+        let end = inside.or_else(|| ranges.range(at..).next().map(|(start, _)| *start));
+        end.map_or(bytes, |end| bytes.min(end - at))
+    }
+
+    /// Calls `copy` with pieces, as offsets and lengths, that together are `bytes` bytes of host memory at `at`.
+    pub(crate) fn pieces<E>(
+        &self,
+        at: u64,
+        bytes: u64,
+        mut copy: impl FnMut(u64, u64) -> Result<(), E>,
+    ) -> Result<(), E> {
+        let mut done = 0;
+        while done < bytes {
+            let piece = self.at_once(at + done, bytes - done);
+            copy(done, piece)?;
+            done += piece;
+        }
+        Ok(())
+    }
 }
 
 // SAFETY: the driver's contexts are used from any thread; the handle is only passed to it.
@@ -167,9 +220,11 @@ impl Context {
         let mut raw = ptr::null_mut();
         // SAFETY: the device is the driver's; the reference it takes is given back in `drop`.
         unsafe { check("cuDevicePrimaryCtxRetain", sys::cuDevicePrimaryCtxRetain(&mut raw, device)) }?;
-        let context = Arc::new(Context { device, raw, info });
-        context.bind()?;
-        Ok(context)
+        let mut context =
+            Context { device, raw, info, at_open: 0, faults: Faults::default(), locked: LockedRanges::default() };
+        let (free, total) = context.memory()?;
+        context.at_open = total.saturating_sub(free);
+        Ok(Arc::new(context))
     }
 
     /// Makes it the calling thread's context. Other libraries may have changed that since the last call.
@@ -193,6 +248,14 @@ impl Context {
     /// The device, as memory requests name it.
     pub(crate) fn device(&self) -> sys::CUdevice {
         self.device
+    }
+
+    /// A call that takes something: memory, a stream, an event, code. It counts as this crate's own, and fails when a test said so.
+    pub(crate) fn acquire(&self, call: &'static str, make: impl FnOnce() -> CUresult) -> Result<(), DriverError> {
+        match self.faults.hit(call) {
+            true => Err(failed(call, CUresult::CUDA_ERROR_OUT_OF_MEMORY)),
+            false => check(call, ours(make)),
+        }
     }
 
     /// Free and total device memory as the driver reports them, in bytes.
@@ -241,6 +304,28 @@ fn describe(device: sys::CUdevice, ordinal: u32, cuda: i32) -> Result<DeviceInfo
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn copies_are_cut_where_registered_pieces_meet() {
+        let locked = LockedRanges::default();
+        let pieces = |at, bytes| {
+            let mut pieces = Vec::new();
+            let done: Result<(), ()> = locked.pieces(at, bytes, |from, bytes| {
+                pieces.push((from, bytes));
+                Ok(())
+            });
+            done.map(|()| pieces).unwrap_or_default()
+        };
+        assert_eq!(pieces(1000, 500), [(0, 500)]);
+        assert_eq!(pieces(1000, 0), []);
+        locked.add(1000, 100);
+        locked.add(1100, 50);
+        assert_eq!(pieces(1000, 100), [(0, 100)]);
+        assert_eq!(pieces(1010, 140), [(0, 90), (90, 50)]);
+        assert_eq!(pieces(900, 400), [(0, 100), (100, 100), (200, 50), (250, 150)]);
+        locked.remove(1000);
+        assert_eq!(pieces(1000, 120), [(0, 100), (100, 20)]);
+    }
 
     #[test]
     fn opening_without_a_driver_says_what_is_missing_and_does_not_panic() {

@@ -34,7 +34,7 @@ impl KernelModule {
     /// Loads a cubin, or PTX.
     ///
     /// # Errors
-    /// [`KernelError::Driver`]: it is neither, or for another device.
+    /// [`KernelError::Mismatch`]: it is for another device, or of a newer CUDA. [`KernelError::Driver`]: it is neither.
     ///
     /// # Safety
     /// It was compiled from the [`SOURCE`](KernelEntry::SOURCE) of every kernel that is taken from it: wrappers were compared
@@ -63,7 +63,7 @@ impl KernelModule {
         // PTX is text that ends with zero; a cubin does not mind.
         let mut image = image.to_vec();
         image.push(0);
-        Ok(KernelModule(Arc::new(load(context, &image)?)))
+        Ok(KernelModule(Arc::new(load(context, &image, &"a kernel module")?)))
     }
 
     /// The kernel of this name, ready to be launched: nothing is loaded later.
@@ -242,8 +242,7 @@ pub unsafe fn launch<E: KernelEntry, P: Place, const S: usize, const N: usize>(
     streams: [u32; S],
     words: [u64; N],
 ) -> Result<(), LaunchError> {
-    let kernel = kernel.clone();
-    on.launch(&streams, move |queue| {
+    on.launch_keeping(&streams, kernel, move |queue, kernel| {
         if grid.blocks() == 0 {
             return Ok(());
         }

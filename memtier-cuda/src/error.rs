@@ -14,6 +14,19 @@ pub struct DriverError {
     pub text: String,
 }
 
+/// Results after which a context does nothing any more: a kernel went where it must not, or the hardware failed. By the numbers of
+/// `CUresult`: deinitialised, ECC, NVLink, context destroyed, assert, stack, instruction, alignment, address space, program counter,
+/// address, time-out, launch failure, and what follows from one of them.
+const LOST: [u32; 16] = [4, 214, 220, 226, 700, 702, 709, 710, 714, 715, 716, 717, 718, 719, 721, 999];
+
+impl DriverError {
+    /// Whether the device's context is gone for this process: every later call reports the same, also those that free. Drop what was on
+    /// it (nothing panics), end the process, and start anew.
+    pub fn is_lost(&self) -> bool {
+        LOST.contains(&self.code)
+    }
+}
+
 /// A CUDA device was not opened.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -67,6 +80,10 @@ pub enum OpenError {
     Driver(#[from] DriverError),
 }
 
+/// Results of loading code that name a mismatch of code and driver or device: no image for the device, PTX that is not valid, PTX of
+/// a newer CUDA.
+pub(crate) const MISMATCH: [u32; 3] = [209, 218, 222];
+
 /// Kernels were not compiled or loaded.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -86,7 +103,7 @@ pub enum KernelError {
     #[error("{file}.cu does not compile for {target}: {log}")]
     Compile {
         /// The source.
-        file: &'static str,
+        file: String,
         /// The architecture.
         target: &'static str,
         /// The compiler's own words.
@@ -110,6 +127,22 @@ pub enum KernelError {
         path: String,
         /// The system's own words.
         reason: String,
+    },
+    /// The driver cannot run the code: it is for another device, or of a newer CUDA than the driver knows.
+    #[error(
+        "{path}: the driver takes no such code ({name}): it supports CUDA {}.{}, the device has compute capability {}.{}; compile \
+         for that device, with an NVRTC no newer than the driver where the code is PTX, or install a newer driver",
+        .cuda / 1000, .cuda % 1000 / 10, .capability.0, .capability.1
+    )]
+    Mismatch {
+        /// The image.
+        path: String,
+        /// The driver's name for it.
+        name: String,
+        /// What the driver supports, as it numbers versions: 13000 is 13.0.
+        cuda: i32,
+        /// The device's.
+        capability: (u32, u32),
     },
     /// The compiled kernels are of other sources than this crate was built with.
     #[error("{path} was compiled from other sources than this crate has: compile the kernels again")]

@@ -54,13 +54,17 @@ pub(crate) fn bake(
     launched?;
     ended.map_err(device)?;
     let mut exec = Exec { context: stream.context().clone(), raw: ptr::null_mut() };
-    // SAFETY: a complete graph; writes a handle, destroyed in `drop`.
-    let result = unsafe { sys::cuGraphInstantiateWithFlags(&mut exec.raw, template.0, 0) };
-    check("cuGraphInstantiate", result).map_err(device)?;
+    let instantiated = stream.context().acquire("cuGraphInstantiate", || {
+        // SAFETY: a complete graph; writes a handle, destroyed in `drop`.
+        unsafe { sys::cuGraphInstantiateWithFlags(&mut exec.raw, template.0, 0) }
+    });
+    instantiated.map_err(device)?;
     // So that the first replay takes no memory.
     let upload = |stream| {
-        // SAFETY: live handles.
-        check("cuGraphUpload", unsafe { sys::cuGraphUpload(exec.raw, stream) })
+        exec.context.acquire("cuGraphUpload", || {
+            // SAFETY: live handles.
+            unsafe { sys::cuGraphUpload(exec.raw, stream) }
+        })
     };
     stream.enqueue(upload).map_err(device)?;
     Ok(Box::new(exec))
@@ -71,9 +75,9 @@ unsafe impl Baked for Exec {
     unsafe fn launch(&self, on: &dyn Queue) -> Result<(), QueueError> {
         let Some(stream) = on.native().downcast_ref::<CudaStream>() else {
             let reason = "it was recorded on a CUDA queue".into();
-            return Err(QueueError { operation: "replaying a graph", reason });
+            return Err(QueueError { operation: "replaying a graph", reason, lost: false });
         };
-        let launched = stream.enqueue(|stream| {
+        let launched = stream.enqueue_or_bind(|stream| {
             // SAFETY: live handles; by the caller the memory of its nodes is there.
             check("cuGraphLaunch", unsafe { sys::cuGraphLaunch(self.raw, stream) })
         });

@@ -10,27 +10,33 @@
 
 mod backend;
 mod compile;
+mod counting;
 mod driver;
 mod entry;
 mod error;
+mod faults;
 mod graph;
 pub mod kernels;
 mod launch;
 mod module;
 mod nvrtc;
 mod physical;
+mod pinned;
 mod queue;
+mod reserve;
 mod staging;
 mod vmm;
 
 pub use backend::{CudaBackend, CudaOptions, DeviceMemory};
-pub use compile::{KernelUse, compile_kernels};
+pub use compile::{KernelUse, compile_kernels, compile_source};
+pub use counting::{AllocationCounter, Allocations, Calls, CountError, Taken};
 pub use driver::DeviceInfo;
 pub use entry::{KernelEntry, KernelModule, LaunchGrid, LoadedKernel};
 pub use error::{DriverError, KernelError, OpenError};
 pub use memtier_macros::kernel;
 pub use module::Kernels;
 pub use nvrtc::Nvrtc;
+pub use pinned::PinnedBackend;
 pub use queue::CudaStream;
 
 /// What generated code needs and nobody should write by hand.

@@ -2,6 +2,7 @@
 
 use std::{
     ffi::CString,
+    fmt::Display,
     fs,
     path::{Path, PathBuf},
     ptr,
@@ -13,8 +14,8 @@ use cudarc::driver::sys;
 use crate::{
     CudaBackend,
     compile::{MANIFEST, TITLE, file},
-    driver::{Context, check},
-    error::{DriverError, KernelError},
+    driver::{Context, DeviceInfo, check},
+    error::{KernelError, MISMATCH},
     kernels::{
         entries::{ENTRIES, Kernel},
         sources::{SOURCES, fingerprint},
@@ -94,7 +95,7 @@ impl Kernels {
             let mut bytes = fs::read(&path).map_err(|error| file(&path, &error))?;
             // PTX is text that ends with zero; a cubin does not mind.
             bytes.push(0);
-            modules.push(load(context, &bytes)?);
+            modules.push(load(context, &bytes, &path.display())?);
         }
         let functions = ENTRIES.iter().map(|entry| {
             let index = SOURCES.iter().position(|(name, _)| *name == entry.file).ok_or_else(missing)?;
@@ -143,10 +144,18 @@ fn current(folder: &Path) -> Result<(), KernelError> {
     }
 }
 
-pub(crate) fn load(context: &Arc<Context>, image: &[u8]) -> Result<Module, DriverError> {
+/// Loads an image that ends with zero; `path` is for messages.
+pub(crate) fn load(context: &Arc<Context>, image: &[u8], path: &dyn Display) -> Result<Module, KernelError> {
     let mut raw = ptr::null_mut();
-    // SAFETY: the image is a whole file, and ends with zero; the driver checks what is in it.
-    check("cuModuleLoadData", unsafe { sys::cuModuleLoadData(&mut raw, image.as_ptr().cast()) })?;
+    let loaded = context.acquire("cuModuleLoadData", || {
+        // SAFETY: the image is a whole file, and ends with zero; the driver checks what is in it.
+        unsafe { sys::cuModuleLoadData(&mut raw, image.as_ptr().cast()) }
+    });
+    let DeviceInfo { cuda, capability, .. } = context.info;
+    loaded.map_err(|error| match MISMATCH.contains(&error.code) {
+        true => KernelError::Mismatch { path: path.to_string(), name: error.name, cuda, capability },
+        false => KernelError::Driver(error),
+    })?;
     Ok(Module { context: context.clone(), raw })
 }
 

@@ -44,7 +44,7 @@ pub struct Nvrtc {
 /// A source with the headers that it includes.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Source<'s> {
-    pub(crate) name: &'static str,
+    pub(crate) name: &'s str,
     pub(crate) text: &'s str,
     pub(crate) headers: &'s [(&'s str, &'s str)],
 }
@@ -113,7 +113,7 @@ impl Nvrtc {
 
     /// Compiles a source for one architecture: `sm_90a` gives a cubin, `compute_120f` PTX.
     pub(crate) fn build(&self, source: Source<'_>, target: &'static str) -> Result<Compiled, KernelError> {
-        let refused = |log: String| KernelError::Compile { file: source.name, target, log };
+        let refused = |log: String| KernelError::Compile { file: source.name.to_owned(), target, log };
         let zeroed = |text: &str| CString::new(text).map_err(|error| refused(error.to_string()));
         let (text, name) = (zeroed(source.text)?, zeroed(&format!("{}.cu", source.name))?);
         let headers = source.headers.iter().map(|(name, text)| Ok((zeroed(name)?, zeroed(text)?)));

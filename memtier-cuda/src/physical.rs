@@ -47,9 +47,11 @@ unsafe impl Vmm for Physical {
     fn reserve(&self, bytes: u64) -> Result<u64, DriverError> {
         self.0.bind()?;
         let mut base = 0;
-        // SAFETY: an address of the driver's choice; nothing is mapped there.
-        let result = unsafe { sys::cuMemAddressReserve(&mut base, bytes as usize, 0, 0, 0) };
-        check("cuMemAddressReserve", result).map(|()| base)
+        let reserved = self.0.acquire("cuMemAddressReserve", || {
+            // SAFETY: an address of the driver's choice; nothing is mapped there.
+            unsafe { sys::cuMemAddressReserve(&mut base, bytes as usize, 0, 0, 0) }
+        });
+        reserved.map(|()| base)
     }
 
     unsafe fn free(&self, base: u64, bytes: u64) -> Result<(), DriverError> {
@@ -61,27 +63,35 @@ unsafe impl Vmm for Physical {
     fn create(&self, bytes: u64) -> Result<Self::Handle, DriverError> {
         self.0.bind()?;
         let mut handle = 0;
-        // SAFETY: reads the properties, writes a handle.
-        let result = unsafe { sys::cuMemCreate(&mut handle, bytes as usize, &self.properties(), 0) };
-        check("cuMemCreate", result).map(|()| handle)
+        let created = self.0.acquire("cuMemCreate", || {
+            // SAFETY: reads the properties, writes a handle.
+            unsafe { sys::cuMemCreate(&mut handle, bytes as usize, &self.properties(), 0) }
+        });
+        created.map(|()| handle)
     }
 
     unsafe fn release(&self, handle: Self::Handle) -> Result<(), DriverError> {
         self.0.bind()?;
-        // SAFETY: by the caller.
-        check("cuMemRelease", unsafe { sys::cuMemRelease(handle) })
+        self.0.acquire("cuMemRelease", || {
+            // SAFETY: by the caller.
+            unsafe { sys::cuMemRelease(handle) }
+        })
     }
 
     unsafe fn map(&self, at: u64, bytes: u64, handle: Self::Handle) -> Result<(), DriverError> {
         self.0.bind()?;
-        // SAFETY: by the caller.
-        check("cuMemMap", unsafe { sys::cuMemMap(at, bytes as usize, 0, handle, 0) })
+        self.0.acquire("cuMemMap", || {
+            // SAFETY: by the caller.
+            unsafe { sys::cuMemMap(at, bytes as usize, 0, handle, 0) }
+        })
     }
 
     unsafe fn unmap(&self, at: u64, bytes: u64) -> Result<(), DriverError> {
         self.0.bind()?;
-        // SAFETY: by the caller.
-        check("cuMemUnmap", unsafe { sys::cuMemUnmap(at, bytes as usize) })
+        self.0.acquire("cuMemUnmap", || {
+            // SAFETY: by the caller.
+            unsafe { sys::cuMemUnmap(at, bytes as usize) }
+        })
     }
 
     unsafe fn give_access(&self, at: u64, bytes: u64) -> Result<(), DriverError> {
@@ -90,7 +100,9 @@ unsafe impl Vmm for Physical {
             location: self.location(),
             flags: sys::CUmemAccess_flags::CU_MEM_ACCESS_FLAGS_PROT_READWRITE,
         };
-        // SAFETY: by the caller the range is mapped; reads one descriptor.
-        check("cuMemSetAccess", unsafe { sys::cuMemSetAccess(at, bytes as usize, &access, 1) })
+        self.0.acquire("cuMemSetAccess", || {
+            // SAFETY: by the caller the range is mapped; reads one descriptor.
+            unsafe { sys::cuMemSetAccess(at, bytes as usize, &access, 1) }
+        })
     }
 }

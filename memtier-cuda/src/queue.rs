@@ -40,8 +40,10 @@ impl CudaStream {
         context.bind()?;
         let mut raw = ptr::null_mut();
         let flags = sys::CUstream_flags::CU_STREAM_NON_BLOCKING as u32;
-        // SAFETY: writes a handle, which is destroyed in `drop`.
-        check("cuStreamCreate", unsafe { sys::cuStreamCreate(&mut raw, flags) })?;
+        context.acquire("cuStreamCreate", || {
+            // SAFETY: writes a handle, which is destroyed in `drop`.
+            unsafe { sys::cuStreamCreate(&mut raw, flags) }
+        })?;
         Ok(CudaStream { context: context.clone(), raw, dirty: AtomicBool::new(false) })
     }
 
@@ -105,11 +107,13 @@ struct Mark(sys::CUevent);
 unsafe impl Send for Mark {}
 
 impl Mark {
-    fn create() -> Result<Self, DriverError> {
+    fn create(context: &Context) -> Result<Self, DriverError> {
         let mut raw = ptr::null_mut();
         let flags = sys::CUevent_flags::CU_EVENT_DISABLE_TIMING as u32;
-        // SAFETY: writes a handle; the callers made the context current.
-        check("cuEventCreate", unsafe { sys::cuEventCreate(&mut raw, flags) })?;
+        context.acquire("cuEventCreate", || {
+            // SAFETY: writes a handle; the callers made the context current.
+            unsafe { sys::cuEventCreate(&mut raw, flags) }
+        })?;
         Ok(Mark(raw))
     }
 
@@ -155,7 +159,7 @@ pub(crate) struct CudaQueue {
 impl CudaQueue {
     pub(crate) fn open(context: &Arc<Context>, staging: u64) -> Result<Self, DriverError> {
         let stream = CudaStream::open(context)?;
-        let spare = (0..MARKS).map(|_| Mark::create()).collect::<Result<Vec<_>, _>>()?;
+        let spare = (0..MARKS).map(|_| Mark::create(context)).collect::<Result<Vec<_>, _>>()?;
         let pending = std::collections::VecDeque::with_capacity(MARKS);
         let staging = Mutex::new(Staging::open(context, staging)?);
         let marks = Mutex::new(Marks { pending, spare, last: 0 });
@@ -247,7 +251,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 /// A driver's error as a queue's.
 pub(crate) fn while_doing(operation: &'static str) -> impl Fn(DriverError) -> QueueError {
-    move |error| QueueError { operation, reason: error.to_string() }
+    move |error| QueueError { operation, reason: error.to_string(), lost: error.is_lost() }
 }
 
 // SAFETY: an event is done when everything queued on its stream before it is. `settled` and `wait` go by events that were
@@ -265,6 +269,11 @@ unsafe impl Queue for CudaQueue {
         unsafe { staging.read(&self.stream, from, to) }.map_err(while_doing("copying from it"))
     }
 
+    unsafe fn read_later(&self, from: u64, to: u64, bytes: usize) -> Result<(), QueueError> {
+        // SAFETY: by the caller. The driver copies later into page-locked memory, and before it returns into other memory.
+        unsafe { self.copy_out(from, to, bytes) }
+    }
+
     unsafe fn copy(&self, from: u64, to: u64, bytes: usize) -> Result<(), QueueError> {
         let copied = self.stream.enqueue(|stream| {
             // SAFETY: by the caller both are committed, `bytes` long and disjoint.
@@ -274,20 +283,26 @@ unsafe impl Queue for CudaQueue {
     }
 
     unsafe fn copy_in(&self, from: u64, to: u64, bytes: usize) -> Result<(), QueueError> {
-        let from = ptr::with_exposed_provenance(from as usize);
         let copied = self.stream.enqueue(|stream| {
-            // SAFETY: by the caller both are committed and `bytes` long, and only this stream uses them. Where the host memory is not
-            // page-locked, the driver takes it into memory of its own, in the order of the stream.
-            check("cuMemcpyHtoDAsync", unsafe { sys::cuMemcpyHtoDAsync_v2(to, from, bytes, stream) })
+            self.stream.context.locked.pieces(from, bytes as u64, |at, bytes| {
+                let from = ptr::with_exposed_provenance((from + at) as usize);
+                // SAFETY: by the caller both are committed and `bytes` long, and only this stream uses them. Where the host memory is
+                // not page-locked, the driver takes it into memory of its own, in the order of the stream.
+                let result = unsafe { sys::cuMemcpyHtoDAsync_v2(to + at, from, bytes as usize, stream) };
+                check("cuMemcpyHtoDAsync", result)
+            })
         });
         copied.map_err(while_doing("copying from the host's memory"))
     }
 
     unsafe fn copy_out(&self, from: u64, to: u64, bytes: usize) -> Result<(), QueueError> {
-        let to = ptr::with_exposed_provenance_mut(to as usize);
         let copied = self.stream.enqueue(|stream| {
-            // SAFETY: as above.
-            check("cuMemcpyDtoHAsync", unsafe { sys::cuMemcpyDtoHAsync_v2(to, from, bytes, stream) })
+            self.stream.context.locked.pieces(to, bytes as u64, |at, bytes| {
+                let to = ptr::with_exposed_provenance_mut((to + at) as usize);
+                // SAFETY: as above.
+                let result = unsafe { sys::cuMemcpyDtoHAsync_v2(to, from + at, bytes as usize, stream) };
+                check("cuMemcpyDtoHAsync", result)
+            })
         });
         copied.map_err(while_doing("copying to the host's memory"))
     }

@@ -33,8 +33,10 @@ impl Pinned {
     fn allocate(context: &Arc<Context>, bytes: usize) -> Result<Self, DriverError> {
         context.bind()?;
         let mut base: *mut c_void = ptr::null_mut();
-        // SAFETY: writes an address, freed in `drop`.
-        check("cuMemHostAlloc", unsafe { sys::cuMemHostAlloc(&mut base, bytes, 0) })?;
+        context.acquire("cuMemHostAlloc", || {
+            // SAFETY: writes an address, freed in `drop`.
+            unsafe { sys::cuMemHostAlloc(&mut base, bytes, 0) }
+        })?;
         let missing = || DriverError {
             call: "cuMemHostAlloc",
             code: 0,
@@ -79,8 +81,10 @@ impl Staging {
         let mut staging = Staging { memory, segment, at: (0, 0), events: [ptr::null_mut(); SEGMENTS] };
         for event in &mut staging.events {
             let flags = sys::CUevent_flags::CU_EVENT_DISABLE_TIMING as u32;
-            // SAFETY: writes a handle, destroyed in `drop`; the context was made current above.
-            check("cuEventCreate", unsafe { sys::cuEventCreate(event, flags) })?;
+            context.acquire("cuEventCreate", || {
+                // SAFETY: writes a handle, destroyed in `drop`; the context was made current above.
+                unsafe { sys::cuEventCreate(event, flags) }
+            })?;
         }
         Ok(staging)
     }

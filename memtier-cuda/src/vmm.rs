@@ -228,6 +228,13 @@ impl<V: Vmm> Regions<V> {
         error
     }
 
+    /// Physical memory behind a reservation, in bytes, with what could not be given back yet.
+    pub(crate) fn resident(&self, base: u64) -> Option<u64> {
+        let region = self.region(base).ok()?;
+        let region = lock(&region);
+        Some(region.chunks.iter().chain(&region.stranded).map(|chunk| chunk.bytes).sum())
+    }
+
     /// Gives a reservation back with everything in it.
     ///
     /// # Safety

@@ -1,4 +1,4 @@
-//! What this crate costs on top of the bare driver, both in one run. Printed, not judged: the machine is shared.
+//! What this crate costs on top of the bare driver, both in one run, alternating.
 #![allow(clippy::disallowed_methods, reason = "the bare driver, to compare with")]
 
 mod support;
@@ -6,9 +6,9 @@ mod support;
 use std::{ffi::c_void, ptr, time::Instant};
 
 use cudarc::driver::sys::{self, CUresult};
-use memtier::{Backend, Bytes, PhaseName, Step, TableSpec, Tag};
+use memtier::{Backend, Bytes, LaunchError, PhaseName, Step, TableSpec, Tag};
 use memtier_cuda::kernels;
-use support::{Rig, backend, kernels_folder, pool};
+use support::{Rig, Toy, backend, kernels_folder, pool};
 
 const TAG: Tag = Tag { name: "test", phase: PhaseName::Planning, pinned: false };
 
@@ -47,94 +47,221 @@ fn bare_commit(base: u64, bytes: usize) -> (f64, f64) {
     }
 }
 
-#[test]
-fn commits() {
-    let Some(backend) = backend() else { return };
-    let chunk = Bytes::mib(256);
-    let base = backend.reserve(TAG, Bytes::gib(24), Bytes::ZERO).unwrap();
-    let (mut ours, mut bare) = ((Vec::new(), Vec::new()), (Vec::new(), Vec::new()));
-    for round in 0..41 {
-        let start = Instant::now();
-        // SAFETY: the base is ours, nothing is committed, and nothing runs.
-        unsafe { backend.commit(TAG, base, Bytes::ZERO, chunk) }.unwrap();
-        let commit = micros(start);
-        let start = Instant::now();
-        // SAFETY: committed above.
-        unsafe { backend.decommit(TAG, base, Bytes::ZERO, chunk) }.unwrap();
-        let decommit = micros(start);
-        let (bare_commit, bare_decommit) = bare_commit(base, chunk.count() as usize);
-        if round > 0 {
-            ours.0.push(commit);
-            ours.1.push(decommit);
-            bare.0.push(bare_commit);
-            bare.1.push(bare_decommit);
+/// Rounds of a comparison: in each, both alternate many times, and their medians are compared. The median of the rounds counts, so
+/// that one disturbance of a shared machine does not.
+const ROUNDS: usize = 7;
+
+/// The ratio of ours to the bare driver's, round by round, as its median; printed with the times.
+struct Ratio {
+    what: &'static str,
+    rounds: Vec<(f64, f64)>,
+}
+
+impl Ratio {
+    fn new(what: &'static str) -> Self {
+        Ratio { what, rounds: Vec::new() }
+    }
+
+    fn round(&mut self, ours: Vec<f64>, bare: Vec<f64>) {
+        self.rounds.push((median(ours), median(bare)));
+    }
+
+    fn report(&self) -> f64 {
+        let of = |pick: fn(&(f64, f64)) -> f64| median(self.rounds.iter().map(pick).collect());
+        let (ours, bare, ratio) = (of(|pair| pair.0), of(|pair| pair.1), of(|pair| pair.0 / pair.1));
+        let worst = self.rounds.iter().map(|pair| pair.0 / pair.1).fold(0.0, f64::max);
+        let what = self.what;
+        println!(
+            "{what}: {ours:.3} us, by the bare driver {bare:.3} us: {ratio:.3} x (worst of {ROUNDS} rounds {worst:.3})"
+        );
+        ratio
+    }
+
+    /// Holds the bar in release builds; others are slower than what is shipped.
+    fn hold(&self, most: f64) {
+        let ratio = self.report();
+        match cfg!(debug_assertions) {
+            true => println!("skipped: times are held to their bars in release builds"),
+            false => assert!(ratio < most, "{}: {ratio:.3} x the bare driver's time, {most} allowed", self.what),
         }
     }
-    for (what, ours, bare) in [("commit", ours.0, bare.0), ("decommit", ours.1, bare.1)] {
-        let (ours, bare) = (median(ours), median(bare));
-        println!("{what} of 256 MiB: {ours:.1} us, by the bare driver {bare:.1} us: {:.3} x", ours / bare);
-    }
-    // SAFETY: released once.
-    unsafe { backend.release(TAG, base, Bytes::gib(24), Bytes::ZERO) }.unwrap();
 }
 
 #[test]
-fn launches() {
+fn a_commit_costs_what_the_drivers_calls_cost() {
+    let Some(backend) = backend() else { return };
+    let chunk = Bytes::mib(256);
+    let base = backend.reserve(TAG, Bytes::gib(24), Bytes::ZERO).unwrap();
+    let (mut commits, mut decommits) = (Ratio::new("commit of 256 MiB"), Ratio::new("decommit of 256 MiB"));
+    for round in 0..=ROUNDS {
+        let [mut ours, mut ours_back, mut bare, mut bare_back] = [const { Vec::new() }; 4];
+        for _ in 0..15 {
+            let start = Instant::now();
+            // SAFETY: the base is ours, nothing is committed, and nothing runs.
+            unsafe { backend.commit(TAG, base, Bytes::ZERO, chunk) }.unwrap();
+            ours.push(micros(start));
+            let start = Instant::now();
+            // SAFETY: committed above.
+            unsafe { backend.decommit(TAG, base, Bytes::ZERO, chunk) }.unwrap();
+            ours_back.push(micros(start));
+            let (commit, decommit) = bare_commit(base, chunk.count() as usize);
+            bare.push(commit);
+            bare_back.push(decommit);
+        }
+        // The first round warms up.
+        if round > 0 {
+            commits.round(ours, bare);
+            decommits.round(ours_back, bare_back);
+        }
+    }
+    // SAFETY: released once.
+    unsafe { backend.release(TAG, base, Bytes::gib(24), Bytes::ZERO) }.unwrap();
+    decommits.report();
+    commits.hold(1.1);
+}
+
+/// The bare driver's own stream, module and graph of the same launch.
+struct Bare {
+    module: sys::CUmodule,
+    function: sys::CUfunction,
+    stream: sys::CUstream,
+    /// Where the kernel reads and writes.
+    memory: u64,
+}
+
+impl Bare {
+    fn open(image: &[u8], memory: u64) -> Self {
+        let (mut module, mut function, mut stream) = (ptr::null_mut(), ptr::null_mut(), ptr::null_mut());
+        // SAFETY: the context is current: the engine was opened in this thread; the names end with zero.
+        unsafe {
+            ok(sys::cuModuleLoadData(&mut module, image.as_ptr().cast()));
+            ok(sys::cuModuleGetFunction(&mut function, module, c"scale_f32".as_ptr()));
+            ok(sys::cuStreamCreate(&mut stream, sys::CUstream_flags::CU_STREAM_NON_BLOCKING as u32));
+        }
+        Bare { module, function, stream, memory }
+    }
+
+    fn launch(&self) {
+        let (out, x, factor, n) = (self.memory, self.memory + 4096, 2.0f32, 256u64);
+        let mut arguments: [*mut c_void; 4] = [
+            ptr::from_ref(&out).cast::<c_void>().cast_mut(),
+            ptr::from_ref(&x).cast::<c_void>().cast_mut(),
+            ptr::from_ref(&factor).cast::<c_void>().cast_mut(),
+            ptr::from_ref(&n).cast::<c_void>().cast_mut(),
+        ];
+        // SAFETY: the kernel's four arguments, on memory of ours.
+        ok(unsafe {
+            let arguments = arguments.as_mut_ptr();
+            sys::cuLaunchKernel(self.function, 1, 1, 1, 256, 1, 1, 0, self.stream, arguments, ptr::null_mut())
+        });
+    }
+
+    fn wait(&self) {
+        // SAFETY: a live stream.
+        ok(unsafe { sys::cuStreamSynchronize(self.stream) });
+    }
+
+    /// A graph of `count` launches.
+    fn capture(&self, count: usize) -> sys::CUgraphExec {
+        let (mut graph, mut exec) = (ptr::null_mut(), ptr::null_mut());
+        let mode = sys::CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_THREAD_LOCAL;
+        // SAFETY: a live stream; handles are written, and the graph is destroyed once.
+        unsafe {
+            ok(sys::cuStreamBeginCapture_v2(self.stream, mode));
+            (0..count).for_each(|_| self.launch());
+            ok(sys::cuStreamEndCapture(self.stream, &mut graph));
+            ok(sys::cuGraphInstantiateWithFlags(&mut exec, graph, 0));
+            ok(sys::cuGraphDestroy(graph));
+            ok(sys::cuGraphUpload(exec, self.stream));
+        }
+        self.wait();
+        exec
+    }
+}
+
+impl Drop for Bare {
+    fn drop(&mut self) {
+        // SAFETY: nothing runs; each is destroyed once.
+        unsafe {
+            ok(sys::cuStreamDestroy_v2(self.stream));
+            ok(sys::cuModuleUnload(self.module));
+        }
+    }
+}
+
+/// Times `count` calls at a time, of ours and of the bare driver's in turns, in an order that turns, too; an idle device before each.
+fn alternate(ours: &mut Vec<f64>, bare: &mut Vec<f64>, count: u32, mut call: impl FnMut(bool)) {
+    for pair in 0..40 {
+        for by_us in [pair % 2 == 0, pair % 2 == 1] {
+            let start = Instant::now();
+            (0..count).for_each(|_| call(by_us));
+            let time = micros(start) / f64::from(count);
+            // SAFETY: waits for the current context.
+            ok(unsafe { sys::cuCtxSynchronize() });
+            if by_us { ours.push(time) } else { bare.push(time) }
+        }
+    }
+}
+
+/// Launches of a graph's nodes.
+const NODES: usize = 20;
+
+#[test]
+fn launches_and_replays_cost_what_the_drivers_calls_cost() {
     let table = TableSpec { rows: 2, columns: 4 };
     let Some(Rig { backend, kernels, mut engine, mut stream, .. }) = Rig::new(Bytes::mib(8), pool(16, 4096, 8), table)
     else {
         return;
     };
     let image = std::fs::read(kernels_folder().join(kernels.target()).join("vector.cubin")).unwrap();
-    let (mut module, mut function, mut bare_stream) = (ptr::null_mut(), ptr::null_mut(), ptr::null_mut());
-    // SAFETY: the context is current: the engine was opened in this thread; the names end with zero.
-    unsafe {
-        ok(sys::cuModuleLoadData(&mut module, image.as_ptr().cast()));
-        ok(sys::cuModuleGetFunction(&mut function, module, c"scale_f32".as_ptr()));
-        ok(sys::cuStreamCreate(&mut bare_stream, sys::CUstream_flags::CU_STREAM_NON_BLOCKING as u32));
-    }
     let memory = backend.reserve(TAG, Bytes::mib(2), Bytes::mib(2)).unwrap();
-    let count = 500;
-    let (mut ours, mut bare) = (Vec::new(), Vec::new());
-    let mut step = engine.step(&mut stream).unwrap();
-    let Step { on, scratch, .. } = &mut step;
-    let (mut out, x) = (scratch.take::<f32>(256).unwrap(), scratch.take::<f32>(256).unwrap());
-    for round in 0..41 {
-        let start = Instant::now();
-        for _ in 0..count {
-            kernels::scale(on, &kernels, &mut out, &x, 2.0).unwrap();
-        }
-        let wrapped = micros(start) / f64::from(count);
-        on.read::<f32>(&out, &mut [0.0]).unwrap();
-        let start = Instant::now();
-        for _ in 0..count {
-            let (out, x, factor, n) = (memory, memory + 4096, 2.0f32, 256u64);
-            let mut arguments = [ptr::from_ref(&out).cast::<c_void>(), ptr::from_ref(&x).cast()]
-                .into_iter()
-                .chain([ptr::from_ref(&factor).cast::<c_void>(), ptr::from_ref(&n).cast()])
-                .map(<*const c_void>::cast_mut);
-            let mut arguments: [*mut c_void; 4] = std::array::from_fn(|_| arguments.next().unwrap());
-            // SAFETY: the kernel's four arguments, on memory of ours.
-            ok(unsafe {
-                let arguments = arguments.as_mut_ptr();
-                sys::cuLaunchKernel(function, 1, 1, 1, 256, 1, 1, 0, bare_stream, arguments, ptr::null_mut())
+    let bare = Bare::open(&image, memory);
+    let exec = bare.capture(NODES);
+    let graph = engine
+        .record::<Toy, LaunchError, _>(&mut stream, |step| {
+            let Step { on, scratch, .. } = step;
+            let (mut out, x) = (scratch.take::<f32>(256)?, scratch.take::<f32>(256)?);
+            (0..NODES).try_for_each(|_| kernels::scale(on, &kernels, &mut out, &x, 2.0))
+        })
+        .unwrap();
+    let (mut launches, mut replays) = (Ratio::new("launch"), Ratio::new("replay of a graph of 20 launches"));
+    for round in 0..=ROUNDS {
+        let [mut ours, mut bares] = [const { Vec::new() }; 2];
+        let mut step = engine.step(&mut stream).unwrap();
+        {
+            let Step { on, scratch, .. } = &mut step;
+            let mut scratch = scratch.nested();
+            let (mut out, x) = (scratch.take::<f32>(256).unwrap(), scratch.take::<f32>(256).unwrap());
+            alternate(&mut ours, &mut bares, 100, |by_us| match by_us {
+                true => kernels::scale(on, &kernels, &mut out, &x, 2.0).unwrap(),
+                false => bare.launch(),
             });
+            on.read::<f32>(&out, &mut [0.0]).unwrap();
         }
-        let by_hand = micros(start) / f64::from(count);
-        // SAFETY: a live stream.
-        ok(unsafe { sys::cuStreamSynchronize(bare_stream) });
         if round > 0 {
-            ours.push(wrapped);
-            bare.push(by_hand);
+            launches.round(std::mem::take(&mut ours), std::mem::take(&mut bares));
         }
+        [ours, bares] = [const { Vec::new() }; 2];
+        // Few enough that neither waits for the device: what is taken is the time of the calls.
+        alternate(&mut ours, &mut bares, 30, |by_us| {
+            match by_us {
+                true => step.replay(graph).unwrap(),
+                // SAFETY: live handles.
+                false => ok(unsafe { sys::cuGraphLaunch(exec, bare.stream) }),
+            }
+        });
+        if round > 0 {
+            replays.round(ours, bares);
+        }
+        step.finish().unwrap().wait().unwrap();
     }
-    step.finish().unwrap().wait().unwrap();
-    let (ours, bare) = (median(ours), median(bare));
-    println!("launch: {ours:.3} us, by the bare driver {bare:.3} us: {:.3} x", ours / bare);
-    // SAFETY: nothing runs; each is destroyed once.
+    // SAFETY: nothing runs; destroyed and released once.
     unsafe {
-        ok(sys::cuStreamDestroy_v2(bare_stream));
-        ok(sys::cuModuleUnload(module));
+        ok(sys::cuGraphExecDestroy(exec));
+        drop(bare);
         backend.release(TAG, memory, Bytes::mib(2), Bytes::mib(2)).unwrap();
     }
+    replays.report();
+    launches.hold(1.03);
+    replays.hold(1.03);
 }

@@ -237,6 +237,7 @@ fn a_captured_kernel_over_a_pool_sees_its_growth() {
     while let Some(commit) = engine.bundle().kv.planned_commit() {
         engine.bundle().kv.grow(commit).unwrap();
         commits += 1;
+        assert_eq!(replay(&mut engine, &mut stream, page), before, "another result after {commits} commits");
     }
     assert_eq!(commits, 6);
     assert_eq!(device.report().live.count() - live.count(), 3 << 29, "1.5 GiB");

@@ -68,7 +68,7 @@ pub enum CarveError {
         /// What the line is for.
         name: &'static str,
     },
-    /// A stream could not be opened.
+    /// A stream could not be opened, or the first blocks of a pool could not be committed.
     #[error(transparent)]
     Acquire(#[from] AcquireError),
 }
@@ -81,6 +81,10 @@ pub(crate) struct Lot {
     pub(crate) addr: u64,
     pub(crate) blocks: Option<BlockGrant>,
 }
+
+/// The lots of one line, before they are claimed.
+#[doc(hidden)]
+pub struct Lots<'l>(pub(crate) std::slice::Iter<'l, Lot>);
 
 /// The memory of one claimed line.
 #[doc(hidden)]
@@ -189,7 +193,7 @@ pub struct Check<'c> {
 }
 
 impl Check<'_> {
-    /// Whether `line` can be carved by this plan.
+    /// Whether `line` can be carved by this plan, with all its memory there.
     pub fn line<T: Declare>(&mut self, line: &Line<T>) -> Result<(), CarveError> {
         let ours = line.plan == self.plan
             && match &line.want {
@@ -201,7 +205,15 @@ impl Check<'_> {
                     fresh && self.grants.lots.get(*index).is_some_and(Option::is_some)
                 }
             };
-        if ours { Ok(()) } else { Err(CarveError::ForeignLine { name: T::LABEL }) }
+        if !ours {
+            return Err(CarveError::ForeignLine { name: T::LABEL });
+        }
+        if let Want::New { index, priced } = &line.want
+            && let Some(Some(lots)) = self.grants.lots.get(*index)
+        {
+            T::first_commit(priced, &mut Lots(lots.iter()))?;
+        }
+        Ok(())
     }
 }
 

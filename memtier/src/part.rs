@@ -1,8 +1,9 @@
 //! Parts: what one plan line pays for. Storages, pools, page tables, and optional, listed and repeated ones of them.
 
 use crate::{
+    backend::AcquireError,
     layout::{self, Base, SizeError},
-    line::Ground,
+    line::{Ground, Lots},
     owned::Keep,
     place::{Cx, Place},
     plan::Demand,
@@ -29,6 +30,13 @@ pub unsafe trait Declare: Sized + Send + 'static {
     /// The demands: one, or as many as there are items.
     #[doc(hidden)]
     fn price(spec: &Self::Spec, add: &mut dyn FnMut(Demand)) -> Result<Self::Priced, SizeError>;
+
+    /// Commits what is there from the start and was not committed when the plan opened its regions. Does nothing the second time.
+    #[doc(hidden)]
+    fn first_commit(priced: &Self::Priced, lots: &mut Lots<'_>) -> Result<(), AcquireError> {
+        let _ = (priced, lots);
+        Ok(())
+    }
 
     /// What declaring it with this size would ask the planner for. Pure: for the `reprice` function of a plan request.
     ///
@@ -169,6 +177,10 @@ unsafe impl<T: Part> Declare for Option<T> {
     fn price(spec: &Option<T::Spec>, add: &mut dyn FnMut(Demand)) -> Result<Option<T::Priced>, SizeError> {
         spec.as_ref().map(|spec| T::price(spec, add)).transpose()
     }
+
+    fn first_commit(priced: &Option<T::Priced>, lots: &mut Lots<'_>) -> Result<(), AcquireError> {
+        priced.as_ref().map_or(Ok(()), |priced| T::first_commit(priced, lots))
+    }
 }
 
 // SAFETY: everything is the part's own.
@@ -228,6 +240,10 @@ unsafe impl<T: Part> Declare for Vec<T> {
     fn price(specs: &Vec<T::Spec>, add: &mut dyn FnMut(Demand)) -> Result<Vec<T::Priced>, SizeError> {
         specs.iter().map(|spec| T::price(spec, add)).collect()
     }
+
+    fn first_commit(priced: &Vec<T::Priced>, lots: &mut Lots<'_>) -> Result<(), AcquireError> {
+        priced.iter().try_for_each(|priced| T::first_commit(priced, lots))
+    }
 }
 
 // SAFETY: everything is the parts' own.
@@ -283,6 +299,10 @@ unsafe impl<T: Part, const N: usize> Declare for [T; N] {
 
     fn price(specs: &[T::Spec; N], add: &mut dyn FnMut(Demand)) -> Result<Vec<T::Priced>, SizeError> {
         specs.iter().map(|spec| T::price(spec, add)).collect()
+    }
+
+    fn first_commit(priced: &Vec<T::Priced>, lots: &mut Lots<'_>) -> Result<(), AcquireError> {
+        priced.iter().try_for_each(|priced| T::first_commit(priced, lots))
     }
 }
 

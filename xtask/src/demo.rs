@@ -106,7 +106,7 @@ fn engine(device: Option<&str>) -> Result<Process, Failure> {
     let mut command = Process::new(build::binary_with("memtier-engine", "memtier-engine", "cuda")?);
     let folder = paths::target().join("kernels");
     if Path::new("/dev/nvidia0").exists() && std::env::var_os("MEMTIER_KERNELS").is_none() {
-        gpu::compile_kernels(&folder)?;
+        gpu::compile_kernels(&folder, &[])?;
         command.env("MEMTIER_KERNELS", folder);
     }
     Ok(command)

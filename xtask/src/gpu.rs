@@ -1,7 +1,7 @@
 //! `cargo xtask gpu`: the CUDA tests as a folder that runs anywhere with a driver, and runs here if there is a GPU.
 
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use crate::cli::{Check, Command, Flag, Parsed};
 use crate::failure::Failure;
@@ -10,54 +10,103 @@ use crate::{build, paths, process};
 /// The command's face.
 pub const COMMAND: Command = Command {
     name: "gpu",
-    about: "stages the CUDA tests and compiled kernels under target/gpu, and runs them where there is an NVIDIA GPU",
-    flags: &[Flag { name: "stage-only", value: "", check: Check::Any, help: "do not run, even if there is a GPU" }],
+    about: "stages CUDA tests, examples, engine and kernels under target/gpu, and runs them where there is an NVIDIA GPU",
+    flags: &[
+        Flag {
+            name: "bench",
+            value: "",
+            check: Check::Any,
+            help: "take times, beside other libraries where Python has torch",
+        },
+        Flag {
+            name: "sanitize",
+            value: "",
+            check: Check::Any,
+            help: "run the tests under compute-sanitizer's memcheck",
+        },
+        Flag { name: "stage-only", value: "", check: Check::Any, help: "do not run, even if there is a GPU" },
+    ],
     words: Some(("-- ARGS…", "passed to every test program, such as a filter")),
     examples: &[
         ("cargo xtask gpu", "build, stage, and run if this machine has a GPU"),
+        ("cargo xtask gpu --bench", "the programs that take times, and the same by other libraries"),
         ("cargo xtask gpu --stage-only", "then copy target/gpu to a machine that has one and start run.sh there"),
     ],
 };
+
+/// What runs in the folder.
+const SCRIPT: &str = include_str!("gpu-run.sh");
+/// Sources of kernels that are not the crate's own: an example's and a test's.
+const ALSO: [&str; 2] = ["memtier-cuda/examples/kernels/softplus.cu", "memtier-cuda/tests/kernels/own.cu"];
 
 /// Runs the command.
 ///
 /// # Errors
 /// The build fails, the folder cannot be written, or a test fails on the GPU.
 pub fn run(parsed: Parsed) -> Result<(), Failure> {
-    let arguments = ["test", "--release", "--package", "memtier-cuda", "--no-run", "--lib", "--tests", "--benches"];
-    let mut built = build::artifacts(arguments)?;
-    let engine =
-        ["test", "--release", "--package", "memtier-engine", "--features", "cuda", "--no-run", "--test", "gpu"];
-    built.extend(build::artifacts(engine)?.into_iter().filter(|artifact| artifact.kind == "test"));
-    // Programs of the crate are built along with its tests, and tested elsewhere.
-    built.retain(|artifact| artifact.kind != "bin");
     let folder = paths::target().join("gpu");
-    let names = stage(&built, &folder)?;
-    compile_kernels(&folder.join("kernels"))?;
+    let names = stage(&build()?, &folder)?;
+    compile_kernels(&folder.join("kernels"), &ALSO)?;
+    peers(&folder.join("peers"))?;
     println!("staged in {}:", folder.display());
     names.iter().for_each(|name| println!("  {name}"));
-    println!("  kernels/");
+    println!("  kernels/\n  peers/\n  run.sh");
+    if parsed.has("stage-only") {
+        return Ok(());
+    }
     if !Path::new("/dev/nvidia0").exists() {
         println!("no NVIDIA GPU here (/dev/nvidia0): nothing was run");
         println!("to run: copy {} to a machine with a GPU and start run.sh there", folder.display());
         return Ok(());
     }
-    if parsed.has("stage-only") {
-        return Ok(());
-    }
-    let script = folder.join("run.sh");
-    match process::run(std::process::Command::new("sh").arg(script).args(parsed.words))? {
+    let mode = ["bench", "sanitize"].into_iter().filter(|mode| parsed.has(mode)).map(|mode| format!("--{mode}"));
+    let mut script = std::process::Command::new("sh");
+    script.arg(folder.join("run.sh")).args(mode.take(1)).arg("--").args(parsed.words);
+    match process::run(&mut script)? {
         status if status.success() => Ok(()),
         status => Err(Failure::child(status)),
     }
 }
 
+/// Tests, examples, and the engine with CUDA, optimised: some of them hold times to bars.
+fn build() -> Result<Vec<build::Artifact>, Failure> {
+    let cuda = ["--package", "memtier-cuda", "--lib", "--tests"];
+    let mut built = build::artifacts(["test", "--release", "--no-run"].into_iter().chain(cuda))?;
+    // Programs of the crate are built along with its tests, and tested elsewhere.
+    built.retain(|artifact| artifact.kind != "bin");
+    built.extend(build::artifacts(["build", "--release", "--package", "memtier-cuda", "--examples"])?);
+    let engine = ["--package", "memtier-engine", "--features", "cuda"];
+    let tests = build::artifacts(["test", "--release", "--no-run", "--test", "gpu*"].into_iter().chain(engine))?;
+    built.extend(tests.into_iter().filter(|artifact| artifact.kind == "test").map(|artifact| build::Artifact {
+        // The crate's own tests have names of this kind, too.
+        name: format!("engine-{}", artifact.name),
+        ..artifact
+    }));
+    let binary = build::artifacts(["build", "--release", "--bin", "memtier-engine"].into_iter().chain(engine))?;
+    built.extend(binary.into_iter().filter(|artifact| artifact.kind == "bin"));
+    Ok(built)
+}
+
+/// Copies what measures other libraries in the same run, where there is any.
+fn peers(to: &Path) -> Result<(), Failure> {
+    paths::create(to)?;
+    let from = paths::root().join("benches/gpu");
+    for entry in fs::read_dir(&from).into_iter().flatten().flatten() {
+        let path = entry.path();
+        if path.is_file() {
+            copy(&path, &to.join(entry.file_name()))?;
+        }
+    }
+    Ok(())
+}
+
 /// Compiles the CUDA kernels into `folder`. Needs neither a GPU nor a toolkit, only NVRTC: the libraries that
-/// `MEMTIER_NVRTC` and `MEMTIER_PTX_NVRTC` name, or those that `kernels/fetch-nvrtc.sh` puts into the cache.
+/// `MEMTIER_NVRTC` and `MEMTIER_PTX_NVRTC` name, or those that `kernels/fetch-nvrtc.sh` puts into the cache. `also`: sources beside the
+/// crate's own.
 ///
 /// # Errors
 /// NVRTC cannot be fetched, or a kernel does not compile.
-pub fn compile_kernels(folder: &Path) -> Result<(), Failure> {
+pub fn compile_kernels(folder: &Path, also: &[&str]) -> Result<(), Failure> {
     let mut variables = Vec::new();
     if std::env::var_os("MEMTIER_NVRTC").is_none() {
         let mut script = std::process::Command::new("sh");
@@ -70,6 +119,9 @@ pub fn compile_kernels(folder: &Path) -> Result<(), Failure> {
     let mut compiler =
         build::cargo(["run", "--quiet", "--release", "--package", "memtier-cuda", "--bin", "compile-kernels", "--"]);
     compiler.arg("--out").arg(folder).envs(variables);
+    for source in also {
+        compiler.arg("--also").arg(paths::root().join(source));
+    }
     process::output(&mut compiler).map(drop)
 }
 
@@ -87,7 +139,10 @@ fn stage(built: &[build::Artifact], folder: &Path) -> Result<Vec<String>, Failur
     paths::create(folder)?;
     let mut names = Vec::new();
     for artifact in built {
-        let name = format!("{}-{}", artifact.kind, artifact.name);
+        let name = match artifact.kind.as_str() {
+            "bin" => artifact.name.clone(),
+            kind => format!("{kind}-{}", artifact.name),
+        };
         let program = folder.join(&name);
         copy(&artifact.executable, &program)?;
         // The folder travels. Not through cargo's profile: that would build everything once more. A machine without
@@ -96,7 +151,7 @@ fn stage(built: &[build::Artifact], folder: &Path) -> Result<Vec<String>, Failur
         names.push(name);
     }
     let path = folder.join("run.sh");
-    fs::write(&path, script(&names)).map_err(|error| Failure::io("write", &path, &error))?;
+    fs::write(&path, SCRIPT).map_err(|error| Failure::io("write", &path, &error))?;
     executable(&path).map_err(|error| Failure::io("make executable", &path, &error))?;
     Ok(names)
 }
@@ -111,20 +166,8 @@ fn executable(_: &Path) -> std::io::Result<()> {
     Ok(())
 }
 
-fn copy(from: &PathBuf, to: &Path) -> Result<(), Failure> {
-    fs::copy(from, to).map(drop).map_err(|error| Failure::io("copy a test program to", to, &error))
-}
-
-/// Runs every program, then fails if one failed. Each is named before it runs, so a hang names itself.
-fn script(names: &[String]) -> String {
-    let mut text = String::from("#!/bin/sh\n# Runs the staged CUDA tests; arguments go to each of them.\n");
-    text += "cd \"$(dirname \"$0\")\" || exit 1\n";
-    // Without a device these tests say so and pass; here that would be a wrong answer.
-    text += "export MEMTIER_REQUIRE_GPU=1 MEMTIER_KERNELS=\"$PWD/kernels\"\nfailed=0\n";
-    for name in names {
-        text += &format!("echo '== {name}'\n./{name} \"$@\" || failed=1\n");
-    }
-    text + "exit $failed\n"
+fn copy(from: &Path, to: &Path) -> Result<(), Failure> {
+    fs::copy(from, to).map(drop).map_err(|error| Failure::io("copy a file to", to, &error))
 }
 
 #[cfg(test)]
@@ -139,24 +182,43 @@ mod tests {
 
     #[cfg(unix)]
     #[test]
-    fn the_script_runs_all_and_fails_if_one_fails() {
+    fn the_script_runs_all_says_how_each_went_and_fails_if_one_fails() {
         let folder = std::env::temp_dir().join(format!("xtask-gpu-{}", std::process::id()));
-        let program = |name: &str, program: &str| build::Artifact {
-            name: name.into(),
-            kind: "test".into(),
-            executable: program.into(),
+        let programs = std::env::temp_dir().join(format!("xtask-gpu-{}-programs", std::process::id()));
+        paths::create(&programs).unwrap();
+        let program = |kind: &str, name: &str, body: &str| {
+            let path = programs.join(name);
+            fs::write(&path, format!("#!/bin/sh\n{body}\n")).unwrap();
+            executable(&path).unwrap();
+            build::Artifact { name: name.into(), kind: kind.into(), executable: path }
         };
-        let good = [program("a", "/bin/true"), program("b", "/bin/true")];
-        let run = |built: &[build::Artifact]| {
+        let passes = "echo 'test a ... ok'; echo 'test result: ok. 3 passed; 0 failed; 1 ignored; 0 measured'";
+        let run = |built: &[build::Artifact], words: &[&str]| {
             stage(built, &folder).unwrap();
-            std::process::Command::new("sh").arg(folder.join("run.sh")).output().unwrap()
+            let output = std::process::Command::new("sh").arg(folder.join("run.sh")).args(words).output().unwrap();
+            (output.status.code(), String::from_utf8_lossy(&output.stdout).into_owned())
         };
-        let output = run(&good);
-        assert!(output.status.success());
-        assert_eq!(String::from_utf8_lossy(&output.stdout), "== test-a\n== test-b\n");
-        let output = run(&[program("c", "/bin/false"), program("d", "/bin/true")]);
-        assert_eq!(output.status.code(), Some(1));
-        assert_eq!(String::from_utf8_lossy(&output.stdout), "== test-c\n== test-d\n");
+        let good = [
+            program("test", "a", passes),
+            program("test", "times", "echo launch: 3.25 us"),
+            program("example", "01-x", "echo $1"),
+        ];
+        let (code, said) = run(&good, &[]);
+        assert_eq!(code, Some(0), "{said}");
+        let lines: Vec<_> = said.lines().collect();
+        assert_eq!(lines[..2], ["== test-a", "test a ... ok"]);
+        assert!(lines.contains(&"kernels"), "the example was not given the kernels: {said}");
+        let table = &lines[lines.len() - 3..];
+        assert!(table[0].starts_with("test-a ") && table[0].ends_with("3 passed, 0 failed, 1 ignored"), "{said}");
+        assert!(table[2].starts_with("example-01-x ") && table[2].contains(" ok "), "{said}");
+        // Only what takes times, and its figures once more at the end.
+        let (code, said) = run(&good, &["--bench"]);
+        assert_eq!(code, Some(0), "{said}");
+        assert!(!said.contains("test-a") && said.matches("launch: 3.25 us").count() == 2, "{said}");
+        let (code, said) = run(&[program("test", "bad", "exit 3"), program("test", "b", passes)], &["--", "filter"]);
+        assert_eq!(code, Some(1), "{said}");
+        assert!(said.contains("FAILED (3)") && said.contains("== test-b"), "{said}");
         fs::remove_dir_all(&folder).unwrap();
+        fs::remove_dir_all(&programs).unwrap();
     }
 }

@@ -4,6 +4,7 @@
 use memtier::{
     Bytes, Device, Host, HostBackend, LaunchError, Place, Recorder, ScratchFrame, SizeError, Space, StableSpan,
     StableSpanMut,
+    reserve::{ReserveKey, StartUp, process_resident},
 };
 
 use crate::{
@@ -32,6 +33,22 @@ pub trait Compute: Space {
 
     /// The device, of which at most `budget` is taken.
     fn device(ops: &Self::Ops, budget: Bytes) -> Device;
+
+    /// The start whose library reserve is measured, from before anything was taken.
+    fn start_up(ops: &Self::Ops) -> StartUp;
+
+    /// What is in use of the memory that is served from, by the account of the system or the driver. `None` where it does not say.
+    fn used(ops: &Self::Ops) -> Option<Bytes>;
+
+    /// What a library reserve is remembered by: here, with these `libraries`, for a model that is run along this `path`.
+    fn reserve_key(ops: &Self::Ops, libraries: &str, path: &str) -> ReserveKey;
+
+    /// What the driver had taken when the device was open.
+    fn context(ops: &Self::Ops) -> Bytes;
+
+    /// Allocations that others than the engine's backend have asked a driver for, so far: a sentence where nobody counts. `None`
+    /// where there is no driver.
+    fn library_allocations(ops: &Self::Ops) -> Option<Result<u64, String>>;
 
     /// Refuses settings that are not served here.
     ///
@@ -80,6 +97,29 @@ impl Compute for Host {
 
     fn device(_ops: &Cpu, budget: Bytes) -> Device {
         Device::new(HostBackend::new(), budget)
+    }
+
+    fn start_up(_ops: &Cpu) -> StartUp {
+        // Host memory starts empty with the process.
+        StartUp::new(Bytes::ZERO, Bytes::ZERO)
+    }
+
+    fn used(_ops: &Cpu) -> Option<Bytes> {
+        process_resident()
+    }
+
+    fn reserve_key(_ops: &Cpu, libraries: &str, path: &str) -> ReserveKey {
+        // No driver stands between a process and its own memory; the system decides what a stack or a heap takes.
+        let system = std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
+        ReserveKey::new("host", system.trim(), libraries, path)
+    }
+
+    fn context(_ops: &Cpu) -> Bytes {
+        Bytes::ZERO
+    }
+
+    fn library_allocations(_ops: &Cpu) -> Option<Result<u64, String>> {
+        None
     }
 
     fn check(_settings: &Settings) -> Result<(), EngineError> {

@@ -50,7 +50,9 @@ pub(crate) struct Part {
     /// The most that it may take.
     pub(crate) budget: Bytes,
     /// What the process was seen to take beside its plan.
-    reserve: Option<Bytes>,
+    pub(crate) reserve: Option<Bytes>,
+    /// What a driver had taken when the device was open: charged where the reserve is, so that both together are all there is.
+    pub(crate) context: Bytes,
     /// Whether it is on the device, so that fewer layers make it smaller.
     on_device: bool,
 }
@@ -81,9 +83,8 @@ impl Assignment {
         };
         let on_device = on_device(arch, plan, budget)?;
         let count = plan.gpu_layers().count() as usize;
-        let reserve = reserve::remembered(arch, settings).0;
         if plan.holds_outside() && settings.gpu_layers.is_some() {
-            return Ok(Assignment { main: Part { reserve, ..on_device }, front: None });
+            return Ok(Assignment { main: on_device, front: None });
         }
         let name = if count == 0 {
             "host".to_owned()
@@ -91,8 +92,20 @@ impl Assignment {
             format!("host: layers {count} to {}, embedding, head", all - 1)
         };
         let host = if settings.gpu_layers.is_some() { settings.budget } else { budget };
-        let main = Part { name, arch: arch.part(count..all, true)?, budget: host, reserve, on_device: false };
+        let arch = arch.part(count..all, true)?;
+        let main = Part { name, arch, budget: host, reserve: None, context: Bytes::ZERO, on_device: false };
         Ok(Assignment { main, front: (count > 0).then_some(on_device) })
+    }
+
+    /// Charges the main part with what the process takes beside its plan, as far as an earlier start has measured it.
+    pub(crate) fn charge<S: Compute>(&mut self, ops: &S::Ops, arch: &Arch, settings: &Settings) {
+        if !S::ON_HOST {
+            S::NAME.clone_into(&mut self.main.name);
+        }
+        self.main.reserve = reserve::remembered::<S>(ops, arch, settings).0;
+        if settings.reserve_file.is_some() {
+            self.main.context = S::context(ops);
+        }
     }
 }
 
@@ -104,7 +117,8 @@ fn on_device(arch: &Arch, plan: OffloadPlan, budget: Bytes) -> Result<Part, Engi
         1 => "device: layer 0".to_owned(),
         count => format!("device: layers 0 to {}", count.saturating_sub(1)),
     };
-    Ok(Part { name, arch: arch.part(0..count, plan.holds_outside())?, budget, reserve: None, on_device: true })
+    let arch = arch.part(0..count, plan.holds_outside())?;
+    Ok(Part { name, arch, budget, reserve: None, context: Bytes::ZERO, on_device: true })
 }
 
 impl Part {
@@ -140,9 +154,14 @@ impl Part {
         // heap and takes nothing of the device.
         let limits =
             Limits { graphs: graphs(settings), graph_bytes: S::GRAPH_BYTES, ..Limits::new(S::NAME, self.budget) };
+        let limits = Limits { context: self.context, ..limits };
         let limits = match self.reserve {
             None => limits,
-            Some(library_reserve) => Limits { library_reserve, library_source: ReserveSource::Remembered, ..limits },
+            // What was measured has the graphs in it.
+            Some(library_reserve) => {
+                let library_source = ReserveSource::Remembered;
+                Limits { library_reserve, library_source, graph_bytes: Bytes::ZERO, ..limits }
+            }
         };
         PlanRequest {
             limits,

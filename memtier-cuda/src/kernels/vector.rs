@@ -30,8 +30,7 @@ pub fn scale<P: Place<Space: Is<Cuda>>>(
     expect("scale: x", out.units(), x.units())?;
     let grid = walk(kernels, out.units());
     let words = [out.addr(), x.addr(), factor.word(), out.units() as u64];
-    let kernels = kernels.clone();
-    on.launch(&[out.stream(), x.stream()], move |queue| {
+    on.launch_keeping(&[out.stream(), x.stream()], kernels, move |queue, kernels| {
         // SAFETY: the kernel's own arguments; it writes `out` and reads `x`, both as long as the count, which the caller's
         // views (or the graph) keep. `out` came from `&mut`, so it overlaps nothing.
         unsafe { launch(queue, kernels.function(Kernel::ScaleF32), grid, &words) }
@@ -54,8 +53,7 @@ pub fn add<P: Place<Space: Is<Cuda>>>(
     expect("add: b", out.units(), b.units())?;
     let grid = walk(kernels, out.units());
     let words = [out.addr(), a.addr(), b.addr(), out.units() as u64];
-    let kernels = kernels.clone();
-    on.launch(&[out.stream(), a.stream(), b.stream()], move |queue| {
+    on.launch_keeping(&[out.stream(), a.stream(), b.stream()], kernels, move |queue, kernels| {
         // SAFETY: as in `scale`.
         unsafe { launch(queue, kernels.function(Kernel::AddF32), grid, &words) }
     })

@@ -157,7 +157,7 @@ impl DeviceCore {
         let mut books = self.books();
         books.acquisitions[tag.phase as usize] += 1;
         let serving = tag.phase == PhaseName::Serving;
-        books.pinned_acquisitions += u64::from(tag.pinned && serving);
+        books.pinned_acquisitions += u64::from((tag.pinned || self.backend.page_locked()) && serving);
         books.planned_commits += u64::from(planned && serving);
         let total = books.live.checked_add(bytes.count()).filter(|total| *total <= self.budget.count());
         let Some(total) = total else {

@@ -175,7 +175,7 @@ impl FakeQueue {
         let number = self.calls.made.fetch_add(1, Ordering::SeqCst);
         let once = self.calls.fail_at.compare_exchange(number, u64::MAX, Ordering::SeqCst, Ordering::SeqCst);
         match once {
-            Ok(_) => Err(QueueError { operation, reason: "the test asked for a failure".into() }),
+            Ok(_) => Err(QueueError { operation, reason: "the test asked for a failure".into(), lost: false }),
             Err(_) => Ok(()),
         }
     }

@@ -144,6 +144,11 @@ pub unsafe trait Backend: Send + Sync + 'static {
     /// `base` came from `reserve(reserved)` of this backend, is released once, and nothing will read or write it again.
     unsafe fn release(&self, tag: Tag, base: u64, reserved: Bytes, committed: Bytes) -> Result<(), AcquireError>;
 
+    /// Whether its memory is page-locked host memory: what is acquired of it while serving is counted apart.
+    fn page_locked(&self) -> bool {
+        false
+    }
+
     /// How much of a reservation is in physical memory now. `None` where that is not known, or is what was committed.
     fn resident(&self, base: u64, reserved: Bytes) -> Option<Bytes> {
         let _ = (base, reserved);

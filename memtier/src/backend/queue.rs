@@ -13,12 +13,27 @@ use crate::record::LaunchError;
 
 /// The device did not do what was queued. Work queued before is in an unknown state.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
-#[error("the device failed while {operation}: {reason}; end the model, a later launch would only report the same")]
+#[error("the device failed while {operation}: {reason}; {}", self.remedy())]
 pub struct QueueError {
     /// What was being done.
     pub operation: &'static str,
     /// The driver's own words.
     pub reason: String,
+    /// Whether the device is lost to this process, with everything on it: a kernel faulted, or the hardware did.
+    pub lost: bool,
+}
+
+impl QueueError {
+    /// What to do about it.
+    fn remedy(&self) -> &'static str {
+        match self.lost {
+            true => {
+                "the device is lost to this process, and every later call would only report the same: drop the engine, end the \
+                 process, and open the engine in a new one"
+            }
+            false => "launch again, or end the model",
+        }
+    }
 }
 
 /// A device queue: work on it runs in order.
@@ -144,7 +159,7 @@ pub unsafe trait Queue: Send + Sync + 'static {
 
 fn no_reach() -> QueueError {
     let reason = "this backend's queues do not copy to or from host memory of another device".to_owned();
-    QueueError { operation: "copying across", reason }
+    QueueError { operation: "copying across", reason, lost: false }
 }
 
 /// Launches that a queue baked: a CUDA graph. Dropped when no replay is in flight.

@@ -11,7 +11,7 @@ use crate::{
     backend::{AcquireError, Region},
     element::Element,
     layout::SizeError,
-    line::{Ground, granted_blocks},
+    line::{Ground, Lot, Lots, granted_blocks},
     owned::Keep,
     part::{Declare, Part, Survives},
     place::{Cx, Place},
@@ -103,6 +103,33 @@ unsafe impl<K: PoolKind, S: Space> Declare for BlockPool<K, S> {
         add(Demand::pool(K::NAME, S::NAME, Amount::Blocks { block, tokens, floor, most, step }));
         Ok(*spec)
     }
+
+    fn first_commit(spec: &PoolSpec, lots: &mut Lots<'_>) -> Result<(), AcquireError> {
+        let Some(lot) = lots.0.next() else { return Ok(()) };
+        lot.region.grow(First::of(spec, lot).bytes, false)
+    }
+}
+
+/// What of a pool is there from the start.
+struct First {
+    granted: Blocks,
+    /// Blocks that later commits add.
+    growable: u64,
+    initial: Blocks,
+    block: Bytes,
+    bytes: Bytes,
+}
+
+impl First {
+    fn of(spec: &PoolSpec, lot: &Lot) -> Self {
+        let granted = granted_blocks(lot);
+        let step = spec.step.count();
+        let growable = granted.beyond(spec.initial).count() / step * step;
+        // What no whole commit can add is there from the start.
+        let initial = Blocks::new(granted.count() - growable);
+        let block = lot.blocks.map_or(Bytes::ZERO, |grant| grant.block);
+        First { granted, growable, initial, block, bytes: block.times(initial.count()).unwrap_or(Bytes::ZERO) }
+    }
 }
 
 // SAFETY: views are borrowed from the pool, and its region is kept.
@@ -114,16 +141,10 @@ unsafe impl<K: PoolKind, S: Space> Part for BlockPool<K, S> {
 
     fn carve(spec: PoolSpec, ground: &mut Ground) -> Self {
         let lot = ground.take();
-        let granted = granted_blocks(&lot);
+        let First { granted, growable, initial, block, bytes } = First::of(&spec, &lot);
         let step = spec.step.count();
-        let growable = granted.beyond(spec.initial).count() / step * step;
-        // What no whole commit can add is there from the start.
-        let initial = Blocks::new(granted.count() - growable);
-        let block = lot.blocks.map_or(Bytes::ZERO, |grant| grant.block);
-        let committed = block.times(initial.count()).unwrap_or(Bytes::ZERO);
-        // Opening the engine's memory already succeeded; a first commit that fails leaves a pool without blocks, and its
-        // planned commits report the cause.
-        let there = if lot.region.grow(committed, false).is_ok() { initial } else { Blocks::ZERO };
+        // The check before the carve did it: nothing is left to fail.
+        let there = if lot.region.grow(bytes, false).is_ok() { initial } else { Blocks::ZERO };
         let units = spec.block_elements / K::Element::PER;
         let core = Core::shared(K::NAME, spec.per_block, units, there, granted, growable / step);
         BlockPool { core, region: lot.region, spec, initial, block, marker: PhantomData }

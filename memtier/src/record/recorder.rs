@@ -155,6 +155,31 @@ impl<P: Place> Recorder<P> {
         }
     }
 
+    /// As [`launch`](Self::launch), with something that the launch needs and a recording keeps: loaded code. What runs now only borrows it.
+    ///
+    /// # Errors
+    /// As there.
+    #[doc(hidden)]
+    #[inline]
+    pub fn launch_keeping<K: Clone + Send + Sync + 'static>(
+        &self,
+        streams: &[u32],
+        keep: &K,
+        launch: impl Fn(NativeQueue<'_>, &K) -> Result<(), LaunchError> + Send + Sync + 'static,
+    ) -> Result<(), LaunchError> {
+        self.check(streams)?;
+        match &self.tape {
+            None => {
+                let _running = self.lane.run()?;
+                launch(NativeQueue(self.lane.queue()), keep)
+            }
+            Some(tape) => {
+                let (lane, keep) = (self.lane.clone(), keep.clone());
+                write_down(tape, move || launch(NativeQueue(lane.queue()), &keep))
+            }
+        }
+    }
+
     /// Copies host values into device memory, in stream order. The slice may go as soon as this returns.
     ///
     /// # Errors

@@ -6,8 +6,11 @@ mod scratch;
 
 use std::path::{Path, PathBuf};
 
-use memtier::{Bytes, Cuda, Device, LaunchError, Place, Recorder, ScratchFrame, SizeError, StableSpanMut};
-use memtier_cuda::{CudaBackend, Kernels, kernels::MatrixFormat};
+use memtier::{
+    Bytes, Cuda, Device, LaunchError, Place, Recorder, ScratchFrame, SizeError, StableSpanMut,
+    reserve::{ReserveKey, StartUp},
+};
+use memtier_cuda::{AllocationCounter, CountError, CudaBackend, Kernels, kernels::MatrixFormat};
 
 use crate::{
     EngineError,
@@ -30,6 +33,7 @@ pub struct Gpu {
     backend: CudaBackend,
     kernels: Kernels,
     cpu: Cpu,
+    counter: Result<AllocationCounter, CountError>,
 }
 
 impl Gpu {
@@ -41,7 +45,8 @@ impl Gpu {
     pub fn open(ordinal: u32, kernels: &Path, threads: usize) -> Result<Self, EngineError> {
         let backend = CudaBackend::open(ordinal)?;
         let kernels = Kernels::load(&backend, kernels)?;
-        Ok(Gpu { backend, kernels, cpu: Cpu::new(threads)? })
+        let counter = AllocationCounter::start();
+        Ok(Gpu { backend, kernels, cpu: Cpu::new(threads)?, counter })
     }
 
     /// Where compiled kernels are looked for: `MEMTIER_KERNELS`, or the folder `kernels` beside the program.
@@ -83,6 +88,27 @@ impl Compute for Cuda {
         Device::new(ops.backend.clone(), budget)
     }
 
+    fn start_up(ops: &Gpu) -> StartUp {
+        ops.backend.start_up()
+    }
+
+    fn used(ops: &Gpu) -> Option<Bytes> {
+        ops.backend.used().ok()
+    }
+
+    fn reserve_key(ops: &Gpu, libraries: &str, path: &str) -> ReserveKey {
+        ops.backend.reserve_key(libraries, path)
+    }
+
+    fn context(ops: &Gpu) -> Bytes {
+        ops.backend.context_memory()
+    }
+
+    fn library_allocations(ops: &Gpu) -> Option<Result<u64, String>> {
+        let counter = ops.counter.as_ref();
+        Some(counter.map(|counter| counter.so_far().others()).map_err(ToString::to_string))
+    }
+
     fn check(settings: &Settings) -> Result<(), EngineError> {
         if settings.gpu_layers.is_some() {
             let remedy = "all layers run on --device: leave it out";
@@ -90,10 +116,6 @@ impl Compute for Cuda {
         }
         if let Some(low) = settings.kv_low {
             return Err(setting("kv-low", low, "keys and values on a GPU are f16: leave it out"));
-        }
-        if let Some(file) = &settings.reserve_file {
-            let remedy = "the library reserve is measured on the CPU only: leave it out";
-            return Err(setting("reserve-file", file.display(), remedy));
         }
         Ok(())
     }

@@ -142,11 +142,10 @@ impl<S: Compute> Llm<S> {
         settings.check()?;
         S::check(settings)?;
         let arch = S::prepare(settings.arch(file)?)?;
-        let measuring = Measuring::begin(&arch, settings);
-        let Assignment { mut main, front } = Assignment::decide(&arch, settings)?;
-        if !S::ON_HOST {
-            S::NAME.clone_into(&mut main.name);
-        }
+        let measuring = Measuring::begin::<S>(&ops, &arch, settings);
+        let mut assignment = Assignment::decide(&arch, settings)?;
+        assignment.charge::<S>(&ops, &arch, settings);
+        let Assignment { main, front } = assignment;
         // Both are planned before a byte of either is loaded.
         let beside =
             |front: &Part| carve::<Host>(front, &arch, settings, Device::new(HostBackend::new(), front.budget));
@@ -211,10 +210,9 @@ impl<S: Compute> Llm<S> {
         settings.check()?;
         S::check(settings)?;
         let arch = S::prepare(settings.arch(file)?)?;
-        let Assignment { mut main, front } = Assignment::decide(&arch, settings)?;
-        if !S::ON_HOST {
-            S::NAME.clone_into(&mut main.name);
-        }
+        let mut assignment = Assignment::decide(&arch, settings)?;
+        assignment.charge::<S>(ops, &arch, settings);
+        let Assignment { main, front } = assignment;
         let beside = |part: Part| {
             let device = Device::new(HostBackend::new(), part.budget);
             part.preview::<Host>(&arch, settings, device).map(|plan| (part.name, plan))
@@ -232,7 +230,13 @@ impl<S: Compute> Llm<S> {
     pub fn measured_start(&mut self) -> Result<Option<Reserve>, EngineError> {
         let Some(measuring) = self.measuring.take() else { return Ok(None) };
         let devices = self.front.iter().map(Front::device).chain([&self.device]);
-        measuring.end(&self.arch, &self.settings, devices)
+        measuring.end::<S>(&self.ops, &self.arch, &self.settings, devices)
+    }
+
+    /// Allocations that others than the engine's backend have asked a driver for, so far: vendor libraries, or the program itself.
+    /// `None` where there is no driver, a sentence where nobody counts.
+    pub fn library_allocations(&self) -> Option<Result<u64, String>> {
+        S::library_allocations(&self.ops)
     }
 
     /// The devices: one, or the one with the first layers and the host with the rest.

@@ -211,6 +211,7 @@ pub(crate) fn run<S: Compute>(args: &Args, ops: S::Ops) -> Result<(), Box<dyn st
         println!("{reserve}\n");
     }
     let commits_of = |reports: &[OnDevice]| reports.iter().map(|on| on.report.device.planned_commits).sum::<u64>();
+    let library = served.llm.library_allocations();
     let before = commits_of(&served.llm.parts().into_iter().map(OnDevice::from).collect::<Vec<_>>());
     let prompts = prompts(args);
     let mut tally = Tally::default();
@@ -237,7 +238,15 @@ pub(crate) fn run<S: Compute>(args: &Args, ops: S::Ops) -> Result<(), Box<dyn st
     if commits > 0 {
         println!("planned commits while serving: {commits}");
     }
-    println!("allocations while serving: device {device}, pinned {pinned}, host heap {}", tally.heap);
+    let library = library_since(library, served.llm.library_allocations());
+    let by_library = library.as_ref().map_or(String::new(), |count| match count {
+        Ok(count) => format!(", library {count}"),
+        Err(_) => ", library not counted".to_owned(),
+    });
+    println!("allocations while serving: device {device}, pinned {pinned}{by_library}, host heap {}", tally.heap);
+    if let Some(Err(why)) = &library {
+        println!("{why}");
+    }
     if let Some(path) = &args.json {
         let figures = serde_json::json!({
             "model": args.model.display().to_string(),
@@ -251,7 +260,9 @@ pub(crate) fn run<S: Compute>(args: &Args, ops: S::Ops) -> Result<(), Box<dyn st
             "planned_bytes": reports.iter().map(|on| on.planned).sum::<u64>(),
             "live_bytes": sum(|report| report.device.live.count()),
             "devices": reports.iter().map(OnDevice::figures).collect::<Vec<_>>(),
-            "allocations_while_serving": { "device": device, "pinned": pinned, "host_heap": tally.heap },
+            "allocations_while_serving": {
+                "device": device, "pinned": pinned, "library": library.and_then(Result::ok), "host_heap": tally.heap,
+            },
             "planned_commits_while_serving": commits,
             "decisions": served.llm.decisions().list().iter().map(ToString::to_string).collect::<Vec<_>>(),
         });
@@ -260,6 +271,12 @@ pub(crate) fn run<S: Compute>(args: &Args, ops: S::Ops) -> Result<(), Box<dyn st
     }
     save(&mut served.llm)?;
     first_error(answers)
+}
+
+/// What libraries asked a driver for between two looks.
+fn library_since(before: Option<Result<u64, String>>, now: Option<Result<u64, String>>) -> Option<Result<u64, String>> {
+    let before = before?;
+    now.map(|now| now.and_then(|now| before.map(|before| now - before)))
 }
 
 /// Saves what is cached, where the settings say.
