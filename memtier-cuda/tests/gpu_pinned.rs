@@ -4,9 +4,12 @@ mod support;
 
 use std::time::Instant;
 
-use memtier::{AcquireError, Backend, Bytes, HostBackend, PhaseName, Queue, Tag};
-use memtier_cuda::PinnedBackend;
-use support::{Rng, backend};
+use memtier::{
+    AcquireError, Backend, Bytes, Cuda, Device, Engine, HostBackend, Limits, PhaseName, Pinned, PinnedSpec, Queue,
+    Space, Step, StreamSpec, TableSpec, Tag,
+};
+use memtier_cuda::{PinnedBackend, kernels};
+use support::{Dims, Rng, Toy, ToySpec, backend, kernels as load_kernels, pool};
 
 const TAG: Tag = Tag { name: "test", phase: PhaseName::Planning, pinned: false };
 
@@ -133,4 +136,59 @@ fn a_registration_that_is_refused_takes_nothing() {
         pinned.commit(TAG, base, Bytes::mib(8), Bytes::mib(16)).unwrap();
         pinned.release(TAG, base, Bytes::mib(64), Bytes::mib(16)).unwrap();
     }
+}
+
+#[test]
+fn results_are_read_back_while_the_next_step_runs() {
+    const N: usize = 16 << 20;
+    let Some(backend) = backend() else { return };
+    let kernels = load_kernels(&backend);
+    let device = Device::new(backend.clone(), Bytes::gib(1));
+    let host = Device::new(PinnedBackend::new(&backend), Bytes::mib(256));
+    let mut engine = Engine::open(&device).with(&host).map_err(|_| "another space").unwrap();
+    let dims = Dims { elements: N };
+    let table = TableSpec { rows: 2, columns: 4 };
+    let lines = engine.declare_bundle::<Toy>(ToySpec {
+        weights: Dims { elements: 16 },
+        work: dims,
+        kv: pool(16, 4096, 8),
+        table,
+    });
+    let stream = engine.declare(StreamSpec { scratch: Bytes::mib(1) });
+    let buffers = [(); 2].map(|()| engine.declare::<Pinned<f32>>(PinnedSpec { len: N }));
+    let mut engine = engine.plan(Limits::new(Cuda::NAME, Bytes::gib(1))).unwrap().carve(lines).unwrap();
+    let mut stream = engine.open_stream(stream).unwrap();
+    let mut free: Vec<_> = buffers.into_iter().map(|line| engine.pin(line).unwrap()).collect();
+    assert_eq!(host.report().live, Bytes::mib(128), "page-locked memory has a budget and books of its own");
+    let mut engine = engine.serve::<Toy>().unwrap();
+
+    // Results of a step are looked at when the next one is under way.
+    let mut before = None;
+    let (mut queued, mut waited) = (f64::INFINITY, 0.0f64);
+    for round in 0..6u8 {
+        let mut step = engine.step(&mut stream).unwrap();
+        let Step { on, buffers, .. } = &mut step;
+        on.write(&mut buffers.work.x, &vec![f32::from(round); 1024]).unwrap();
+        kernels::scale(on, &kernels, &mut buffers.work.y, &buffers.work.x, 3.0).unwrap();
+        let start = Instant::now();
+        let late = on.read_back(&buffers.work.y, free.pop().unwrap()).unwrap();
+        queued = queued.min(start.elapsed().as_secs_f64());
+        let fence = step.finish().unwrap();
+        if let Some((value, late, fence)) = before.replace((f32::from(round) * 3.0, late, fence)) {
+            let start = Instant::now();
+            let Ok(buffer) = memtier::ReadBack::take(late, &memtier::Fence::wait(&fence).unwrap()) else {
+                panic!("another stream")
+            };
+            waited = waited.max(start.elapsed().as_secs_f64());
+            assert!(buffer[..1024].iter().all(|found| *found == value), "round {round}");
+            free.push(buffer);
+        }
+    }
+    println!("read back of 64 MiB: queued in {:.1} us, waited {:.1} us at most", queued * 1e6, waited * 1e6);
+    // 64 MiB take more than a millisecond: whoever queues them does not wait for them.
+    assert!(queued < 3e-4, "{queued}");
+    drop(before);
+    assert_eq!(host.report().pinned_acquisitions, 0, "page-locked memory was taken while serving");
+    drop((engine.drain().unwrap().end_model(), stream, free));
+    assert_eq!((device.report().live, host.report().live), (Bytes::ZERO, Bytes::ZERO));
 }
