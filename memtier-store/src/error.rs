@@ -69,6 +69,22 @@ pub enum StoreError {
         /// What is allowed.
         most: Bytes,
     },
+    /// A list of states has a name that cannot be stored, or that another list of the save has.
+    #[error(
+        "a list of states cannot be named {name:?}: use up to 32 letters, digits and `-`, and another name for each list"
+    )]
+    List {
+        /// The name.
+        name: String,
+    },
+    /// A state is larger than a segment may be.
+    #[error("a state takes {state} in a segment of at most {most}: raise `StoreSpec::most`")]
+    State {
+        /// With its name.
+        state: Bytes,
+        /// What is allowed.
+        most: Bytes,
+    },
     /// Segments are put in their order.
     #[error("segment {given} is put, and {expected} comes next: put each once, in the order of `gather`")]
     Order {

@@ -6,14 +6,16 @@
 //! # Objects
 //!
 //! `manifest` names the save that counts; `saves/<id>/00000000`, `saves/<id>/00000001`, … are its segments, where `<id>` is the save's
-//! 16 bytes in hexadecimal. Ids grow with time.
+//! 16 bytes in hexadecimal. Ids grow with time. `saves/<id>/states/<name>/00000000`, … are the segments of a list of states, see [`states`].
+//!
+//! Version 1 had no lists of states. Its saves are read; version 2 is written.
 //!
 //! # Manifest
 //!
 //! | at | bytes | what |
 //! |---:|---:|---|
 //! | 0 | 8 | `MTPFXMAN` |
-//! | 8 | 4 | version: 1 |
+//! | 8 | 4 | version: 2 |
 //! | 12 | 4 | tokens in a block |
 //! | 16 | 8 | bytes of a block |
 //! | 24 | 16 | id of the save |
@@ -22,7 +24,9 @@
 //! | 48 | 8 | blocks, all segments together |
 //! | 56 | 32 *r* | the roots' digests |
 //! | 56 + 32 *r* | 12 *s* | of each segment its length (8) and the CRC-32C of all of it (4) |
-//! | 56 + 32 *r* + 12 *s* | 4 | checksum |
+//! | 56 + 32 *r* + 12 *s* | 4 | lists of states (not in version 1) |
+//! | | | of each list: its name (32, zeros behind it), tokens in a block (8), bytes of a block (8), states (8), segments (4), and of each of those its length (8) and the CRC-32C of all of it (4) |
+//! | at the end | 4 | checksum |
 //!
 //! # Segment
 //!
@@ -31,7 +35,7 @@
 //! | at | bytes | what |
 //! |---:|---:|---|
 //! | 0 | 8 | `MTPFXSEG` |
-//! | 8 | 4 | version: 1 |
+//! | 8 | 4 | version: 2, or 1 |
 //! | 12 | 4 | tokens in a block, *t* |
 //! | 16 | 8 | bytes of a block, *b* |
 //! | 24 | 16 | id of the save |
@@ -54,10 +58,16 @@
 //! | 112 + 4 *t* | *b* | the block |
 //! | 112 + 4 *t* + *b* | 4 | checksum |
 
+pub mod states;
+
 use memtier::Digest;
 
-/// The version that is written, and the only one that is read.
-pub const VERSION: u32 = 1;
+use states::StateList;
+
+/// The version that is written.
+pub const VERSION: u32 = 2;
+/// The oldest version that is read.
+pub const OLDEST: u32 = 1;
 /// Bytes of a segment's header.
 pub const SEGMENT_HEADER: usize = 64;
 
@@ -119,7 +129,7 @@ pub enum Damage {
     #[error("it does not start like one")]
     Magic,
     /// It is another version.
-    #[error("it is version {0}, and this library reads version {VERSION}")]
+    #[error("it is version {0}, and this library reads versions {OLDEST} to {VERSION}")]
     Version(u32),
     /// It ends too early.
     #[error("it ends after {0} bytes")]
@@ -142,6 +152,9 @@ pub enum Damage {
     /// A block's digest is not that of its parent and tokens.
     #[error("a block's name is not that of its content")]
     Name,
+    /// A state has more blocks than the prefix that it is behind has room for.
+    #[error("a state is larger than what it is the state behind")]
+    State,
 }
 
 /// The manifest.
@@ -157,6 +170,8 @@ pub struct Manifest {
     pub roots: Vec<Digest>,
     /// Length and checksum of each.
     pub segments: Vec<(u64, u32)>,
+    /// What is overwritten in place, as it was at the end of prefixes.
+    pub states: Vec<StateList>,
 }
 
 /// A reader of fields, which ends where the bytes end.
@@ -206,14 +221,14 @@ fn begin(out: &mut Vec<u8>, magic: &[u8; 8], shape: Shape, id: SaveId) {
 }
 
 /// Magic and version, which say whether the rest can be read at all.
-fn opening(bytes: &[u8], magic: &[u8; 8]) -> Result<(), Damage> {
+fn opening(bytes: &[u8], magic: &[u8; 8]) -> Result<u32, Damage> {
     let short = Damage::Short(bytes.len() as u64);
     let mut fields = Fields(bytes);
     if fields.array::<8>().ok_or(short)? != *magic {
         return Err(Damage::Magic);
     }
     let version = fields.u32().ok_or(short)?;
-    if version == VERSION { Ok(()) } else { Err(Damage::Version(version)) }
+    if (OLDEST..=VERSION).contains(&version) { Ok(version) } else { Err(Damage::Version(version)) }
 }
 
 impl Manifest {
@@ -229,6 +244,8 @@ impl Manifest {
             out.extend(length.to_le_bytes());
             out.extend(sum.to_le_bytes());
         }
+        out.extend((self.states.len() as u32).to_le_bytes());
+        self.states.iter().for_each(|list| list.encode(&mut out));
         seal(&mut out, 0);
         out
     }
@@ -238,7 +255,7 @@ impl Manifest {
     /// # Errors
     /// [`Damage`].
     pub fn decode(bytes: &[u8]) -> Result<Self, Damage> {
-        opening(bytes, MANIFEST)?;
+        let version = opening(bytes, MANIFEST)?;
         let body = checked(bytes)?;
         let short = || Damage::Short(bytes.len() as u64);
         let mut fields = Fields(&body[12..]);
@@ -254,12 +271,18 @@ impl Manifest {
         if there < needed {
             return Err(short());
         }
-        if there > needed {
-            return Err(Damage::Long(there - needed));
-        }
         let roots = (0..roots).map_while(|_| fields.digest()).collect();
         let segments = (0..segments).map_while(|_| Some((fields.u64()?, fields.u32()?))).collect();
-        Ok(Manifest { id, shape, blocks, roots, segments })
+        let mut states = Vec::new();
+        if version > 1 {
+            for _ in 0..fields.u32().ok_or_else(short)? {
+                states.push(StateList::decode(&mut fields).ok_or_else(short)?);
+            }
+        }
+        match fields.0.len() as u64 {
+            0 => Ok(Manifest { id, shape, blocks, roots, segments, states }),
+            more => Err(Damage::Long(more)),
+        }
     }
 }
 

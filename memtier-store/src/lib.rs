@@ -11,6 +11,10 @@
 //! Blocks are written into requests' own blocks, and published with a fence's proof, as if they had been computed. **A checksum is no
 //! signature:** whoever can write to the bucket can write values that a model will read.
 //!
+//! What is overwritten in place, a sliding window or the state of recurrent layers, is saved as it was at the end of cached prefixes
+//! ([`Snapshots`](memtier::Snapshots)): [`Saver::states`] begins a list of them after the blocks, [`Loader::states`] loads it when the blocks are there.
+//! Both are under one manifest.
+//!
 //! [`format`](mod@format) says what is stored, byte by byte.
 //!
 //! ```
@@ -101,6 +105,6 @@ mod save;
 mod store;
 
 pub use error::{StoreError, Tear};
-pub use load::{Batch, Loaded, Loader};
-pub use save::{Saved, Saver, Segment};
+pub use load::{Batch, Loaded, Loader, StateBatch, StateLoader};
+pub use save::{Saved, Saver, Segment, StateSaver};
 pub use store::{PrefixStore, StoreSpec};

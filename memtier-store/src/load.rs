@@ -1,5 +1,7 @@
 //! Loading: a segment at a time, verified, into requests' own blocks in steps, and published with proof.
 
+mod states;
+
 use std::collections::{HashMap, HashSet};
 
 use bytes::Bytes as Buffer;
@@ -7,6 +9,8 @@ use memtier::{
     AcquireBlocksError, BlockContent, Blocks, Digest, Fence, OutsideCapture, PoolView, PrefixCache, Recorder, Root,
     Shareable, Ticket, Tokens,
 };
+
+pub use states::{StateBatch, StateLoader};
 
 use crate::{
     error::{StoreError, Tear},
@@ -51,6 +55,10 @@ pub struct Loaded {
     pub foreign: u64,
     /// Blocks, of those that were read, that the pool or the cache has no room for. A load evicts nothing.
     pub left_out: u64,
+    /// States that were written and kept.
+    pub states: u64,
+    /// States, of those that were read, that there is no room for, or whose prefix was not loaded.
+    pub states_left_out: u64,
     /// Where the save ends before its end. Everything before is loaded.
     pub tear: Option<Tear>,
 }
@@ -166,6 +174,11 @@ impl<K: Shareable> Loader<K> {
             }
         }
         Ok(true)
+    }
+
+    /// Blocks that were fetched and not written yet: who can give the pool more room does it before [`write`](Loader::write).
+    pub fn pending(&self) -> Blocks {
+        Blocks::new((self.records.len() - self.next) as u64)
     }
 
     /// The records of a segment that can be used, and why there are no more.

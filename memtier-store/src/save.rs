@@ -1,8 +1,13 @@
 //! Saving: blocks into segments in steps, segments into the store between them, the manifest last.
 
+mod states;
+
 use bytes::Bytes as Buffer;
 use memtier::{Blocks, Bytes, Digest, Export, OutsideCapture, PoolView, PrefixCache, Recorder, Shareable};
 
+pub use states::StateSaver;
+
+use self::states::List;
 use crate::{
     error::StoreError,
     format::{self, Manifest, SaveId, Shape},
@@ -21,20 +26,29 @@ pub struct Saver<K> {
     roots: Vec<Digest>,
     segments: Vec<(u64, u32)>,
     blocks: u64,
+    lists: Vec<List>,
 }
 
-/// Blocks with their names, complete in itself. Cheap to clone, to put it again when a store fails.
+/// Blocks or states with their names, complete in itself. Cheap to clone, to put it again when a store fails.
 #[derive(Clone, Debug)]
 pub struct Segment {
+    /// Which list of states; `None` for blocks.
+    list: Option<usize>,
     ordinal: u32,
+    /// Blocks, or states.
     blocks: u32,
     bytes: Buffer,
 }
 
 impl Segment {
-    /// Blocks in it.
+    /// Blocks of the cache in it: none, where it has states.
     pub fn blocks(&self) -> Blocks {
-        Blocks::new(u64::from(self.blocks))
+        Blocks::new(if self.list.is_none() { u64::from(self.blocks) } else { 0 })
+    }
+
+    /// States in it.
+    pub fn states(&self) -> u64 {
+        if self.list.is_some() { u64::from(self.blocks) } else { 0 }
     }
 
     /// Its size.
@@ -48,6 +62,8 @@ impl Segment {
 pub struct Saved {
     /// Blocks.
     pub blocks: Blocks,
+    /// States, of all lists.
+    pub states: u64,
     /// Objects besides the manifest.
     pub segments: u32,
     /// In all objects.
@@ -62,8 +78,8 @@ impl<K: Shareable> Saver<K> {
         if block > most {
             return Err(StoreError::Block { block, most });
         }
-        let (roots, segments) = (Vec::new(), Vec::new());
-        Ok(Saver { store, export: cache.export(), shape, id, gathered: 0, roots, segments, blocks: 0 })
+        let (roots, segments, lists) = (Vec::new(), Vec::new(), Vec::new());
+        Ok(Saver { store, export: cache.export(), shape, id, gathered: 0, roots, segments, blocks: 0, lists })
     }
 
     /// Reads the next blocks, in a step: waits for what was launched before. What was evicted meanwhile is left out.
@@ -100,7 +116,7 @@ impl<K: Shareable> Saver<K> {
         format::end_segment(&mut bytes, blocks);
         let ordinal = self.gathered;
         self.gathered += 1;
-        Ok(Some(Segment { ordinal, blocks, bytes: bytes.into() }))
+        Ok(Some(Segment { list: None, ordinal, blocks, bytes: bytes.into() }))
     }
 
     /// Puts a segment. Between steps: the engine is free while the store works.
@@ -108,6 +124,9 @@ impl<K: Shareable> Saver<K> {
     /// # Errors
     /// [`StoreError::Object`]: it can be put again. [`StoreError::Order`].
     pub async fn put(&mut self, segment: &Segment) -> Result<(), StoreError> {
+        if let Some(list) = segment.list {
+            return self.put_states(list, segment).await;
+        }
         let expected = self.segments.len() as u32;
         if segment.ordinal != expected {
             return Err(StoreError::Order { given: segment.ordinal, expected });
@@ -130,13 +149,18 @@ impl<K: Shareable> Saver<K> {
         }
         // What cannot be read is replaced all the same.
         let before = self.store.manifest().await.ok().flatten();
-        let bytes: u64 = self.segments.iter().map(|(length, _)| length).sum();
+        let states = self.lists.into_iter().map(List::finish).collect::<Result<Vec<_>, _>>()?;
+        let lists = states.iter().flat_map(|list| &list.segments);
+        let bytes: u64 = self.segments.iter().chain(lists).map(|(length, _)| length).sum();
+        let segments = segments + states.iter().map(|list| list.segments.len() as u32).sum::<u32>();
+        let count = states.iter().map(|list| list.states).sum();
         let manifest = Manifest {
             id: self.id,
             shape: self.shape,
             blocks: self.blocks,
             roots: self.roots,
             segments: self.segments,
+            states,
         };
         let encoded = manifest.encode();
         let bytes = Bytes::new(bytes + encoded.len() as u64);
@@ -145,7 +169,7 @@ impl<K: Shareable> Saver<K> {
             // The save is made; what could not be deleted is swept another time.
             let _ = self.store.delete(before.id).await;
         }
-        Ok(Saved { blocks: Blocks::new(self.blocks), segments, bytes })
+        Ok(Saved { blocks: Blocks::new(self.blocks), states: count, segments, bytes })
     }
 }
 

@@ -13,7 +13,7 @@ use object_store::{ObjectStore, ObjectStoreExt, path::Path};
 
 use crate::{
     error::StoreError,
-    format::{Damage, Manifest, SaveId, Shape},
+    format::{Damage, Manifest, SaveId, Shape, states::ListName},
     load::Loader,
     save::Saver,
 };
@@ -137,6 +137,11 @@ impl PrefixStore {
 
     pub(crate) fn segment_path(&self, id: SaveId, ordinal: u32) -> Path {
         self.prefix.clone().join("saves").join(id.to_string()).join(format!("{ordinal:08}"))
+    }
+
+    pub(crate) fn states_path(&self, id: SaveId, list: ListName, ordinal: u32) -> Path {
+        let states = self.prefix.clone().join("saves").join(id.to_string()).join("states");
+        states.join(list.to_string()).join(format!("{ordinal:08}"))
     }
 
     pub(crate) fn shape_of<K: Shareable>(cache: &PrefixCache<K>) -> Shape {

@@ -76,6 +76,8 @@ pub struct Arch {
     pub window_snapshots: usize,
     /// Blocks of a second tier for cached prefixes; 0 where there is none.
     pub cold_blocks: usize,
+    /// Copies of a window beside that tier.
+    pub cold_snapshots: usize,
     /// The context the model was trained on.
     pub trained_context: u32,
 }
@@ -107,6 +109,7 @@ impl Arch {
             window: 0,
             window_snapshots: 0,
             cold_blocks: 0,
+            cold_snapshots: 0,
             trained_context: model.context_length,
         };
         for layer in &model.layers {

@@ -37,9 +37,14 @@ pub struct Settings {
     pub prefix_cache: bool,
     /// Copies of a sliding window that are kept for that: a prompt is found where one is. Nothing for models without a window.
     pub window_snapshots: usize,
-    /// Blocks of a second tier, where cached prefixes go that the pool has no room for; 0 is off. Not for models with a window.
+    /// Blocks of a second tier, where cached prefixes go that the pool has no room for; 0 is off.
     pub cold_blocks: usize,
-    /// Where cached prefixes are saved and loaded; `None` forgets them with the process. Not for models with a window.
+    /// Copies of a sliding window beside that tier. Nothing for models without a window.
+    pub cold_snapshots: usize,
+    /// Blocks that go to the second tier after each pass while free ones are scarce, before a request needs the room; 0 copies when
+    /// it does.
+    pub spill_ahead: usize,
+    /// Where cached prefixes are saved and loaded; `None` forgets them with the process.
     pub prefix_store: Option<PathBuf>,
     /// Tokens that a greedy request guesses ahead in each pass, from what it has seen; 0 is off.
     pub draft: usize,
@@ -78,6 +83,8 @@ impl Default for Settings {
             prefix_cache: true,
             window_snapshots: 2,
             cold_blocks: 0,
+            cold_snapshots: 8,
+            spill_ahead: 8,
             prefix_store: None,
             draft: 0,
             locks: Locks::default(),
@@ -138,6 +145,8 @@ impl Settings {
         }
         within("draft", self.draft.max(1), 64)?;
         within("window-snapshots", self.window_snapshots.max(1), 1 << 10)?;
+        within("cold-snapshots", self.cold_snapshots.max(1), 1 << 16)?;
+        within("spill-ahead", self.spill_ahead.max(1), 1 << 16)?;
         self.ladder()?;
         if !self.block_tokens.is_multiple_of(16) {
             return Err(setting("block-tokens", self.block_tokens, "use a multiple of 16"));
@@ -156,12 +165,9 @@ impl Settings {
         let description = ModelDescription::from_gguf(file.gguf())?;
         let snapshots = if self.prefix_cache { self.window_snapshots } else { 0 };
         let mut arch = Arch::new(file, &description, self.block_tokens)?.with_snapshots(snapshots);
-        if arch.window > 0 && (self.cold_blocks > 0 || self.prefix_store.is_some()) {
-            // A prompt starts where there is a copy of its window, and those stay where they are.
-            let what = "cold-blocks and prefix-store with a sliding window".to_owned();
-            return Err(EngineError::Unsupported { what, why: "windows are kept in their own pool only" });
-        }
         arch.cold_blocks = self.cold_blocks;
+        // A prompt starts where there is a copy of its window.
+        arch.cold_snapshots = if arch.window > 0 && self.cold_blocks > 0 { self.cold_snapshots } else { 0 };
         match self.kv_low {
             Some(_) => arch.with_low(self.max_seq_len.div_ceil(self.block_tokens)),
             None => Ok(arch),

@@ -93,7 +93,7 @@ pub fn forward<P: Place<Space = Host>>(
     let Pass { tokens, picks } = pass;
     let units = ScratchUnits::new(arch, tokens, picks)
         .map_err(|_| LaunchError::Unsupported { what: "forward pass", why: "its scratch overflows" })?;
-    let ModelView { weights, work, kv, table, low, low_table, window, window_table, cold: _ } = view;
+    let ModelView { weights, work, kv, table, low, low_table, window, window_table, cold: _, cold_window: _ } = view;
     let hidden = arch.weights.hidden;
     let numbers = (tokens, arch.epsilon);
 

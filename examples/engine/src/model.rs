@@ -37,6 +37,8 @@ pub struct Model<S: Space = Host> {
     pub window: Option<BlockPool<SwaKv<f16>, S>>,
     /// Which of these blocks each sequence has.
     pub window_table: Option<PageTable<SwaKv<f16>, S>>,
+    /// Copies of windows, at the end of prefixes in `cold`.
+    pub cold_window: Option<BlockPool<SwaKv<f16>, S>>,
 }
 
 /// Tokens of one forward pass: a whole prefill chunk, or one token and the drafts of every sequence.
@@ -72,6 +74,7 @@ pub fn spec<S: Space>(arch: &Arch, config: &Config) -> ModelSpec<S> {
         .saturating_add(Tokens::new(pass_tokens(config) as u64).in_blocks_of(per_block).count())
         .saturating_add(1);
     let window = window.saturating_add((arch.window_snapshots as u64).saturating_mul(arch.window_blocks() as u64));
+    let cold_window = (arch.cold_snapshots as u64).saturating_mul(arch.window_blocks() as u64);
     ModelSpec {
         weights: arch.weights.clone(),
         work: WorkDims { tokens: pass_tokens(config), rows, picks: picks(config) },
@@ -83,6 +86,8 @@ pub fn spec<S: Space>(arch: &Arch, config: &Config) -> ModelSpec<S> {
             .then(|| PoolSpec::fixed(per_block, arch.global_elements, Blocks::new(arch.cold_blocks as u64))),
         window: has_window.then(|| PoolSpec::fixed(per_block, arch.window_elements, Blocks::new(window))),
         window_table: has_window.then_some(table),
+        cold_window: (has_window && cold_window > 0)
+            .then(|| PoolSpec::fixed(per_block, arch.window_elements, Blocks::new(cold_window))),
     }
 }
 

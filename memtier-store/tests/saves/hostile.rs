@@ -2,7 +2,8 @@
 
 use memtier::Digest;
 use memtier_store::format::{
-    self, Damage, Manifest, SEGMENT_HEADER, SaveId, Shape, begin_segment, decode_segment, end_segment, push_record,
+    Damage, Manifest, SEGMENT_HEADER, SaveId, Shape, begin_segment, decode_segment, end_segment, push_record,
+    states::{self, ListName, StateList, StateShape},
 };
 use object_store::path::Path;
 use proptest::prelude::*;
@@ -101,10 +102,11 @@ proptest! {
         tokens in any::<u32>(),
         size in any::<u64>(),
         seal in any::<bool>(),
+        version in any::<bool>(),
     ) {
         if seal && bytes.len() > 16 {
             // Past the checks of the beginning, and of the checksum.
-            bytes[..12].copy_from_slice(&[&b"MTPFXMAN"[..], &1u32.to_le_bytes()].concat());
+            bytes[..12].copy_from_slice(&[&b"MTPFXMAN"[..], &(1 + u32::from(version)).to_le_bytes()].concat());
             let at = bytes.len() - 4;
             let sum = crc32c::crc32c(&bytes[..at]);
             bytes[at..].copy_from_slice(&sum.to_le_bytes());
@@ -117,13 +119,27 @@ proptest! {
             end_segment(&mut bytes, records);
         }
         let _ = decode_segment(&bytes, Shape { tokens, bytes: size }, ID, 0);
+        let shape = StateShape { tokens: u64::from(tokens), bytes: size };
+        if seal && bytes.len() > SEGMENT_HEADER {
+            let records = u32::from_le_bytes(bytes[48..52].try_into().unwrap());
+            bytes[..48].copy_from_slice(&states::begin_segment(shape, ID, 0)[..48]);
+            states::end_segment(&mut bytes, records);
+        }
+        let _ = states::decode_segment(&bytes, shape, ID, 0);
     }
 
     #[test]
-    fn manifests_come_back_and_changed_ones_do_not(harm in harm(), roots in 0..3u8, segments in 0..5u32) {
+    fn manifests_come_back_and_changed_ones_do_not(harm in harm(), roots in 0..3u8, segments in 0..5u32, lists in 0..3usize) {
         let roots = (0..roots).map(|root| Digest::from_bytes([root; 32])).collect();
-        let segments = (0..segments).map(|number| (u64::from(number), number)).collect();
-        let manifest = Manifest { id: ID, shape: SHAPE, blocks: 9, roots, segments };
+        let segments: Vec<_> = (0..segments).map(|number| (u64::from(number), number)).collect();
+        let list = |name| StateList {
+            name: ListName::new(name).unwrap(),
+            shape: StateShape { tokens: 4, bytes: 8 },
+            states: 3,
+            segments: segments.clone(),
+        };
+        let states = ["window", "state"].into_iter().take(lists).map(list).collect();
+        let manifest = Manifest { id: ID, shape: SHAPE, blocks: 9, roots, segments, states };
         let whole = manifest.encode();
         let again = Manifest::decode(&whole).unwrap();
         prop_assert_eq!(&again, &manifest);
@@ -173,12 +189,13 @@ fn nothing_is_allocated_for_what_a_header_says() {
     assert_eq!((decoded.records.capacity(), decoded.damage), (0, Some(Damage::Short(64))));
     let shape = Shape { tokens: u32::MAX, bytes: u64::MAX };
     assert_eq!(shape.record(), None);
-    let mut bytes = Manifest { id: ID, shape, blocks: 0, roots: Vec::new(), segments: Vec::new() }.encode();
+    let mut bytes =
+        Manifest { id: ID, shape, blocks: 0, roots: Vec::new(), segments: Vec::new(), states: Vec::new() }.encode();
     let at = bytes.len() - 4;
     bytes[40..48].fill(0xff);
     let sum = crc32c::crc32c(&bytes[..at]);
     bytes[at..].copy_from_slice(&sum.to_le_bytes());
-    assert_eq!(Manifest::decode(&bytes), Err(Damage::Short(60)));
+    assert_eq!(Manifest::decode(&bytes), Err(Damage::Short(64)));
 }
 
 /// A block under the name of another: right checksums, so that only the name tells.
@@ -191,5 +208,4 @@ fn a_block_whose_name_is_not_its_content_is_refused() {
     end_segment(&mut out, 1);
     let decoded = decode_segment(&out, SHAPE, ID, 0).unwrap();
     assert_eq!((decoded.records.len(), decoded.damage), (0, Some(Damage::Name)));
-    assert_eq!(format::VERSION, 1);
 }

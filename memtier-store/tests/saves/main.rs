@@ -1,6 +1,7 @@
 //! What is saved comes back, and nothing else does.
 
 mod hostile;
+mod states;
 mod toy;
 
 use std::sync::Arc;

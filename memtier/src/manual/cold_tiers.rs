@@ -128,22 +128,26 @@
 //! `memtier-store` saves either tier and loads into either. A save reads a segment of blocks in a step, and puts it into the store between
 //! steps, so an engine serves meanwhile; blocks are kept for the reading of one segment and no longer. The manifest is put last: until then
 //! the save before counts. A load takes free blocks only and evicts nothing; what it writes is published with a fence's proof, like computed
-//! blocks.
+//! blocks. States are saved and loaded after the blocks that they are behind, under the same manifest.
 //!
 //! | What happened | What a load does |
 //! |---|---|
 //! | nothing was saved yet | `None` |
 //! | a save was interrupted | the one before is loaded; of a first one, what there is |
 //! | an object is cut off, changed, or of another save | everything before is used; `Loaded::tear` names the object and the damage |
-//! | another layout, model or version | an error that names both |
+//! | another layout or model, or a version that is newer | an error that names both |
+//! | version 1, which had no states | its blocks are loaded |
+//! | a state whose prefix was not loaded, or for which there is no room | left out, and counted |
 //! | blocks of an adapter without a root here | left out, and counted |
 //!
 //! # The reference engine
 //!
-//! `memtier-engine --cold-blocks N` plans a second tier of N blocks beside the pool. A request that finds too few free blocks first has the
-//! oldest prefixes copied there, and starts with what both tiers have of its prompt. `--prefix-store DIR` loads what is saved there at the
-//! start, and saves at the end; each model, known by the bytes of its file, has a place of its own in it. Models with a sliding window are
-//! refused: a prompt of theirs starts where there is a copy of the window, and those stay in their own pool.
+//! `memtier-engine --cold-blocks N` plans a second tier of N blocks beside the pool, and `--cold-snapshots N` room for as many windows of
+//! models that have one. While fewer blocks are free than the longest sequence needs, every pass is followed by copies of up to
+//! `--spill-ahead N` blocks of the oldest prefixes, or of a window with its prefix, for which nobody waits until the next pass; a request that finds
+//! too few free blocks all the same has the rest copied first. It starts with what both tiers have of its prompt. `--prefix-store DIR` loads
+//! what is saved there at the start, windows included, and saves at the end; each model, known by the bytes of its file, has a place of its own in
+//! it.
 //!
 //! # The format
 //!

@@ -31,6 +31,22 @@ fn state_comes_back_with_its_prefix() {
 }
 
 #[test]
+fn what_the_second_tier_has_is_not_copied_again() {
+    let mut toy = Toy::new(Sizes { cold_states: 2, ..Sizes::default() });
+    let [a, b, c] = [1, 2, 3].map(|first| prompt(first, 3));
+    spilled(&mut toy, &a);
+    spilled(&mut toy, &b);
+    // `a` comes back, and counts as used in the second tier without another copy: `b` makes room.
+    toy.serve(&a).unwrap();
+    assert_eq!(toy.spill(8).unwrap(), 0);
+    assert_eq!((toy.snapshots.stats().spilled, toy.snapshots.is_behind()), (2, false));
+    toy.give_up();
+    spilled(&mut toy, &c);
+    toy.give_up();
+    assert_eq!([&a, &b, &c].map(|tokens| toy.find(tokens).unwrap().is_some()), [true, false, true]);
+}
+
+#[test]
 fn without_a_second_tier_what_is_given_up_is_gone() {
     let mut toy = Toy::new(Sizes::default());
     let tokens = prompt(1, 5);

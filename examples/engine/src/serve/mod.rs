@@ -13,6 +13,7 @@ mod prefixes;
 mod queue;
 mod requests;
 mod score;
+mod states;
 mod swap;
 mod tiers;
 

@@ -25,7 +25,8 @@ impl<S: Compute> Llm<S> {
     pub fn step(&mut self, on_token: impl FnMut(Token)) -> Result<usize, EngineError> {
         let limits = self.governor.begin();
         let chunk = self.governor.chunk_under(&limits.limits().limits);
-        let tokens = self.step_of(chunk, on_token);
+        let tokens = self.spilled().and_then(|()| self.step_of(chunk, on_token));
+        let tokens = tokens.and_then(|tokens| self.spill_ahead().map(|()| tokens));
         self.governor.end(limits);
         tokens
     }

@@ -3,17 +3,23 @@
 use std::{path::Path as Folder, sync::Arc};
 
 use futures_executor::block_on;
-use memtier::{Blocks, PoolView, PrefixCache, Step};
-use memtier_store::{Loaded, PrefixStore, StoreSpec};
+use memtier::{Blocks, PoolView, PrefixCache, Snapshots, Step, SwaKv, f16};
+use memtier_store::{Loaded, PrefixStore, Saver, StoreSpec};
 use object_store::{local::LocalFileSystem, path::Path};
 
 use super::{
     Llm,
     prefixes::{Kv, Prefixes},
+    states::States,
 };
 use crate::{EngineError, compute::Compute, model::ModelView};
 
 type Pool<'v, 's, S> = &'v mut PoolView<'s, Kv, memtier::Eager<S>>;
+
+type Windows<'v, 's, S> = &'v mut PoolView<'s, SwaKv<f16>, memtier::Eager<S>>;
+
+/// The name of the copies of windows in a save.
+const WINDOWS: &str = "window";
 
 /// A cache that is saved, and which of the bundle's pools its blocks are in.
 #[derive(Clone, Copy)]
@@ -27,6 +33,22 @@ impl Tier {
         match self {
             Tier::First => Some(&mut view.kv),
             Tier::Second => view.cold.as_mut(),
+        }
+    }
+
+    fn windows<'v, 's, S: Compute>(self, view: &'v mut ModelView<'s, memtier::Eager<S>>) -> Option<Windows<'v, 's, S>> {
+        match self {
+            Tier::First => view.window.as_mut(),
+            Tier::Second => view.cold_window.as_mut(),
+        }
+    }
+
+    /// The copies of windows beside it.
+    fn states(self, states: &mut States) -> Option<&mut Snapshots<SwaKv<f16>>> {
+        match (self, states) {
+            (Tier::First, states) => Some(states.near_mut()),
+            (Tier::Second, States::Tiered(tiered)) => Some(tiered.cold_mut()),
+            (Tier::Second, States::Near(_)) => None,
         }
     }
 }
@@ -56,16 +78,38 @@ impl Prefixes {
 }
 
 impl<S: Compute> Llm<S> {
-    /// Saves what is cached to [`Settings::prefix_store`](crate::Settings::prefix_store). Between passes; requests may run. How many blocks;
+    /// Reads the copies of windows beside a tier into a save, and puts them.
+    fn save_windows(&mut self, tier: Tier, saver: &mut Saver<Kv>) -> Result<(), EngineError> {
+        let Llm { prefixes: Some(Prefixes { states: Some(states), .. }), engine, stream, .. } = self else {
+            return Ok(());
+        };
+        let Some(snapshots) = tier.states(states) else { return Ok(()) };
+        let mut states = saver.states(WINDOWS, snapshots)?;
+        loop {
+            let mut step = engine.step(stream)?;
+            let segment = match tier.windows(&mut step.buffers) {
+                Some(windows) => states.gather(step.on, windows)?,
+                None => None,
+            };
+            step.finish()?.wait()?;
+            let Some(segment) = segment else { return Ok(()) };
+            block_on(saver.put(&segment))?;
+        }
+    }
+
+    /// Saves what is cached, with the copies of windows that prompts need to start with it, to [`Settings::prefix_store`](crate::Settings::prefix_store). Between passes; requests may run. How many blocks;
     /// `None` without a folder.
     ///
     /// # Errors
     /// [`EngineError::Store`]; what was saved before is still there.
     pub fn save_prefixes(&mut self) -> Result<Option<Blocks>, EngineError> {
-        let Llm { prefixes: Some(prefixes), settings, engine, stream, .. } = self else { return Ok(None) };
-        let Some(folder) = &settings.prefix_store else { return Ok(None) };
+        // What is on its way is there, then.
+        self.spilled()?;
+        let Some(prefixes) = &self.prefixes else { return Ok(None) };
         let mut blocks = 0;
         for (tier, cache) in prefixes.caches() {
+            let Llm { prefixes: Some(prefixes), settings, engine, stream, .. } = self else { return Ok(None) };
+            let Some(folder) = &settings.prefix_store else { return Ok(None) };
             let mut saver = prefixes.store(folder, tier)?.save(&cache)?;
             loop {
                 let mut step = engine.step(stream)?;
@@ -77,13 +121,14 @@ impl<S: Compute> Llm<S> {
                 let Some(segment) = segment else { break };
                 block_on(saver.put(&segment))?;
             }
+            self.save_windows(tier, &mut saver)?;
             blocks += block_on(saver.commit())?.blocks.count();
         }
         Ok(Some(Blocks::new(blocks)))
     }
 
-    /// Loads what an engine with this model has saved to [`Settings::prefix_store`](crate::Settings::prefix_store), as far as there are free
-    /// blocks. What became of each tier that was found.
+    /// Loads what an engine with this model has saved to [`Settings::prefix_store`](crate::Settings::prefix_store), as far as there is room: it
+    /// evicts nothing. What became of each tier that was found.
     ///
     /// # Errors
     /// [`EngineError::Store`].
@@ -95,10 +140,28 @@ impl<S: Compute> Llm<S> {
             let store = prefixes.store(folder, tier)?;
             let Some(mut loader) = block_on(store.load(&cache))? else { continue };
             while block_on(loader.fetch())? {
+                // What the plan has paid for.
+                let kv = &engine.bundle().kv;
+                while matches!(tier, Tier::First)
+                    && kv.free() < loader.pending()
+                    && let Some(commit) = kv.planned_commit()
+                {
+                    kv.grow(commit).map_err(|error| EngineError::Busy(error.to_string()))?;
+                }
                 let mut step: Step<'_, _, _> = engine.step(stream)?;
                 let Some(pool) = tier.pool(&mut step.buffers) else { break };
                 let batch = loader.write(step.on, pool)?;
                 loader.publish(batch, &step.finish()?)?;
+            }
+            if let Some(snapshots) = prefixes.states.as_mut().and_then(|states| tier.states(states))
+                && let Some(mut windows) = loader.states(WINDOWS)?
+            {
+                while block_on(windows.fetch())? {
+                    let mut step: Step<'_, _, _> = engine.step(stream)?;
+                    let Some(pool) = tier.windows(&mut step.buffers) else { break };
+                    let batch = windows.write(step.on, pool, snapshots)?;
+                    windows.keep(batch, &step.finish()?, snapshots)?;
+                }
             }
             all.push(loader.finish());
         }

@@ -7,11 +7,15 @@
 use std::sync::Arc;
 
 use memtier::{
-    Blocks, Content, Engine, GlobalKv, PrefixCache, PrefixCacheSpec, PrefixCacheStats, Root, RootKey, Serving, Settled,
-    Snapshots, Step, Stream, SwaKv, Ticket, TieredCache, Tokens, f16,
+    Blocks, Content, Engine, Fence, GlobalKv, PrefixCache, PrefixCacheSpec, PrefixCacheStats, Root, RootKey, Serving,
+    Settled, SnapshotStats, Step, Stream, SwaKv, Ticket, TieredCache, Tokens, f16,
 };
 
-use super::{Llm, Row, tiers};
+use super::{
+    Llm, Row,
+    states::{Found, States, copy_blocks},
+    tiers,
+};
 use crate::{
     EngineError, ModelFile,
     arch::Arch,
@@ -32,8 +36,11 @@ pub(super) struct Prefixes {
     /// The same cache before a second one, where there is a pool for that.
     pub(super) tiers: Option<TieredCache<Kv>>,
     pub(super) root: Root,
-    snapshots: Option<Snapshots<SwaKv<f16>>>,
+    /// Copies of windows, for models that have one.
+    pub(super) states: Option<States>,
     pub(super) reused: u64,
+    /// Behind what was sent to the second tier before anybody needed the room.
+    pub(super) ahead: Option<Fence>,
 }
 
 impl Prefixes {
@@ -59,8 +66,8 @@ impl Prefixes {
             Some(tiers) => tiers.root(&key)?,
             None => cache.root(&key)?,
         };
-        let snapshots = (arch.window > 0).then(|| Snapshots::new(&cache, arch.window_snapshots));
-        Ok(Some(Prefixes { cache, tiers, root, snapshots, reused: 0 }))
+        let states = States::open(&cache, tiers.as_ref(), (arch, settings), bundle)?;
+        Ok(Some(Prefixes { cache, tiers, root, states, reused: 0, ahead: None }))
     }
 
     /// For the memory policy, which may have the cache give blocks up.
@@ -68,17 +75,15 @@ impl Prefixes {
         self.cache.clone()
     }
 
-    /// A request that starts with what is cached of its prompt, and what its window must be filled with.
-    fn start(&mut self, prompt: &[u32], room: Tokens) -> Result<(KvTicket, Option<Arc<WindowTicket>>), EngineError> {
+    /// A request that starts with what the pool has cached of its prompt, and what its window must be filled with.
+    fn start(&mut self, prompt: &[u32], room: Tokens) -> Result<(KvTicket, Option<Found>), EngineError> {
         // The last token's logits are wanted, so it is processed in any case.
         let content = Content::new(self.root, &prompt[..prompt.len() - 1]);
         let mut lease = self.cache.lookup(&content)?;
         let mut state = None;
-        if let Some(snapshots) = &mut self.snapshots {
-            let (blocks, found) =
-                snapshots.find(&lease).map_or((Blocks::ZERO, None), |(blocks, it)| (blocks, Some(it)));
-            lease.shorten(blocks);
-            state = found;
+        if let Some(states) = &mut self.states {
+            state = states.find(self.tiers.as_ref(), &lease, &content)?;
+            lease.shorten(state.as_ref().map_or(Blocks::ZERO, Found::blocks));
         }
         self.reused += lease.tokens().count();
         Ok((lease.open(room), state))
@@ -109,16 +114,49 @@ impl<S: Compute> Llm<S> {
             None => (self.engine.bundle().kv.open(room), None),
         };
         self.extend_to(&mut kv, room)?;
+        let mut window = self.engine.bundle().window.as_ref().map(|pool| pool.open(room));
         if reuse {
-            self.restore(&mut kv, prompt)?;
+            self.restore(&mut kv, window.as_mut(), prompt, state.as_ref())?;
         }
-        let Some(pool) = &self.engine.bundle().window else { return Ok((kv, None)) };
-        let mut window = pool.open(room);
-        if let Some(state) = state {
-            let tokens = kv.tokens().count() as usize;
-            copy_window(&mut self.engine, &mut self.stream, self.arch.window, (&state, &mut window), tokens)?;
+        Ok((kv, window))
+    }
+
+    /// Continues a request with what the second tier has of its prompt, and fills its window with `state`. It has its blocks
+    /// already.
+    fn restore(
+        &mut self,
+        kv: &mut KvTicket,
+        window: Option<&mut WindowTicket>,
+        prompt: &[u32],
+        state: Option<&Found>,
+    ) -> Result<(), EngineError> {
+        let Llm { prefixes: Some(prefixes), engine, stream, settings, .. } = self else { return Ok(()) };
+        let Prefixes { tiers, root, states, reused, .. } = prefixes;
+        // Where there is a window, as far as there is a copy of it; else as far as there are blocks.
+        let end = match (&states, state) {
+            (None, _) => prompt.len() - 1,
+            (Some(_), state) => state.map_or(0, |state| state.blocks().count() as usize * settings.block_tokens),
+        };
+        if end == 0 || (tiers.is_none() && state.is_none()) {
+            return Ok(());
         }
-        Ok((kv, Some(window)))
+        let mut step = engine.step(stream)?;
+        let Step { buffers: ModelView { kv: first, cold, window: windows, cold_window, .. }, on, .. } = &mut step;
+        let restored = match (tiers, cold) {
+            (Some(tiers), Some(cold)) => tiers.restore(on, first, cold, kv, &Content::new(*root, &prompt[..end]))?,
+            _ => Tokens::ZERO,
+        };
+        match (state, window, windows) {
+            (Some(state), Some(window), Some(windows)) => {
+                let held = state.copy(on, (windows, cold_window.as_mut()), window)?;
+                let fence = step.finish()?;
+                window.advance(held, &fence)?;
+                kv.advance(restored, &fence)?;
+            }
+            _ => kv.advance(restored, &step.finish()?)?,
+        }
+        *reused += restored.count();
+        Ok(())
     }
 
     /// Gives a request all the blocks that `room` tokens need: free ones, the plan's next ones, then cached ones.
@@ -163,18 +201,33 @@ impl<S: Compute> Llm<S> {
 
     /// Keeps a copy of a request's window at the end of what it has published, in `copy`.
     fn keep_window(&mut self, row: Row, mut copy: Arc<WindowTicket>) -> Result<(), EngineError> {
-        let Llm { prefixes, sequences, engine, stream, arch, .. } = self;
-        let Some(Prefixes { snapshots: Some(snapshots), .. }) = prefixes else { return Ok(()) };
+        let Llm { prefixes, sequences, arch, .. } = &*self;
+        let Some(Prefixes { states: Some(states), .. }) = prefixes else { return Ok(()) };
         let Some(sequence) = sequences.get(row).and_then(Option::as_ref) else { return Ok(()) };
-        let (Some(window), Some(to)) = (&sequence.window, Arc::get_mut(&mut copy)) else { return Ok(()) };
+        let Some(window) = &sequence.window else { return Ok(()) };
         let tokens = sequence.kv.cached().count() as usize;
         let blocks = blocks_of(arch, tokens);
         // Not where the window has gone on, or the same is kept already.
-        if tokens == 0 || snapshots.has(&sequence.kv) || !blocks.clone().all(|index| window.has(index)) {
+        if tokens == 0 || states.near().has(&sequence.kv) || !blocks.clone().all(|index| window.has(index)) {
             return Ok(());
         }
-        if let Some(settled) = copy_window(engine, stream, arch.window, (window, to), tokens)? {
-            snapshots.keep(&sequence.kv, copy, &settled);
+        if states.would_lose() {
+            self.spill_states()?;
+        }
+        let Llm { prefixes, sequences, engine, stream, arch, .. } = self;
+        let Some(Prefixes { states: Some(states), .. }) = prefixes else { return Ok(()) };
+        let Some(sequence) = sequences.get(row).and_then(Option::as_ref) else { return Ok(()) };
+        let (Some(window), Some(to)) = (&sequence.window, Arc::get_mut(&mut copy)) else { return Ok(()) };
+        let near = states.near_mut();
+        // The plan has blocks for so many copies, and no more.
+        while near.len() >= near.most() && near.evict_one() {}
+        match copy_window(engine, stream, arch.window, (window, to), tokens) {
+            Ok(Some(settled)) => {
+                near.keep(&sequence.kv, copy, &settled);
+            }
+            // Requests need them more.
+            Ok(None) | Err(EngineError::Capacity(_)) => {}
+            Err(error) => return Err(error),
         }
         Ok(())
     }
@@ -197,6 +250,11 @@ impl<S: Compute> Llm<S> {
     /// What the prefix cache holds and did.
     pub fn prefix_stats(&self) -> Option<PrefixCacheStats> {
         Some(self.prefixes.as_ref()?.cache.stats())
+    }
+
+    /// Copies of sliding windows that are kept for cached prefixes; `None` without any.
+    pub fn snapshot_stats(&self) -> Option<SnapshotStats> {
+        Some(self.prefixes.as_ref()?.states.as_ref()?.stats())
     }
 
     /// Tokens of prompts that needed no pass.
@@ -222,15 +280,9 @@ pub(super) fn copy_window<S: Compute>(
     let Some(pool) = &engine.bundle().window else { return Ok(None) };
     let per_block = pool.per_block().count() as usize;
     let blocks = (tokens + 1).saturating_sub(window) / per_block..tokens.div_ceil(per_block);
-    let copied = Tokens::new((tokens - blocks.start * per_block) as u64);
-    to.skip(Blocks::new(blocks.start as u64));
-    to.extend(copied)?;
     let mut step = engine.step(stream)?;
     let Step { buffers: ModelView { window: Some(pool), .. }, on, .. } = &mut step else { return Ok(None) };
-    for index in blocks {
-        let (from, mut to) = pool.copy_pair((from, index), (&mut *to, index))?;
-        on.copy::<f16>(&mut to, from)?;
-    }
+    let copied = copy_blocks(on, pool, (from, &mut *to), blocks, Tokens::new(tokens as u64))?;
     let fence = step.finish()?;
     to.advance(copied, &fence)?;
     Ok(Some(fence.wait()?))

@@ -112,6 +112,7 @@ impl<S: Compute> Llm<S> {
             cold: keep(&mut engine, kept.cold, spec.cold),
             window: keep(&mut engine, kept.window, spec.window),
             window_table: keep(&mut engine, kept.window_table, spec.window_table),
+            cold_window: keep(&mut engine, kept.cold_window, spec.cold_window),
         };
         // A stream is no part of a model: it stays, unless the new model's passes need more scratch.
         let needed = model::stream_spec::<S>(&main.arch, &config)?;

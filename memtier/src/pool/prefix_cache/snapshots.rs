@@ -28,6 +28,9 @@ pub struct Snapshots<W: PoolKind> {
     kept: Vec<Kept<W>>,
 }
 
+/// The first use's number: some before it are for copies that were there in another life.
+const FIRST: u64 = 1 << 32;
+
 struct Kept<W: PoolKind> {
     at: At,
     /// Tells the prefix from a later one in the same place of the books.
@@ -42,7 +45,7 @@ impl<W: PoolKind> Snapshots<W> {
     /// Room for `most` copies.
     #[must_use]
     pub fn new<K: Shareable>(cache: &PrefixCache<K>, most: usize) -> Self {
-        Snapshots { tree: cache.tree.clone(), most, now: 0, kept: Vec::with_capacity(most) }
+        Snapshots { tree: cache.tree.clone(), most, now: FIRST, kept: Vec::with_capacity(most) }
     }
 
     /// How many there are.
@@ -107,6 +110,24 @@ impl<W: PoolKind> Snapshots<W> {
         self.keep_at(lease.lease(), state, settled, |_| ())
     }
 
+    /// The same where there is room, as the copy unused for longest: what a store has, the latest first.
+    pub fn keep_as_oldest<K: Shareable>(
+        &mut self,
+        lease: &PrefixLease<K>,
+        state: Arc<Ticket<W>>,
+        settled: &Settled,
+    ) -> bool {
+        if self.kept.len() >= self.most || self.has_behind(lease) {
+            return false;
+        }
+        let oldest = self.kept.iter().map(|kept| kept.used).min();
+        let is_kept = self.keep_at(lease.lease(), state, settled, |_| ());
+        if let (Some(oldest), Some(kept)) = (oldest, self.kept.last_mut().filter(|_| is_kept)) {
+            kept.used = oldest.saturating_sub(1);
+        }
+        is_kept
+    }
+
     /// `gone` gets what makes room.
     fn keep_at(
         &mut self,
@@ -147,6 +168,17 @@ impl<W: PoolKind> Snapshots<W> {
         self.now += 1;
         found.used = self.now;
         Some((Blocks::new(u64::from(found.at.depth)), found.state.clone()))
+    }
+
+    /// Counts the copy at the end of a path as used now. Whether there is one.
+    fn touch(&mut self, lease: &Lease) -> bool {
+        if !Arc::ptr_eq(&lease.tree, &self.tree) {
+            return false;
+        }
+        let stamp = self.tree.lock().stamp(lease.at.entry);
+        let kept = self.kept.iter_mut().find(|kept| kept.stamp == stamp);
+        self.now += 1;
+        kept.map(|kept| kept.used = self.now).is_some()
     }
 
     /// Gives up the copy unused for longest. Returns whether there was one.

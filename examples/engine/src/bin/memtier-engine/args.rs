@@ -90,6 +90,8 @@ Serves a GGUF model from memory that was planned to the byte.
   --no-prefix-cache     compute every prompt anew
   --window-snapshots N  copies of sliding windows for cached prompts (2)
   --cold-blocks N       blocks of a second tier for cached prompts that the pool has no room for (0)
+  --cold-snapshots N    copies of sliding windows beside them (8)
+  --spill-ahead N       blocks that go there after each pass while free ones are scarce; 0: when a request needs the room (8)
   --prefix-store DIR    load cached prompts from there at the start, and save them at the end
   --max-slots N         requests that run at once, the others wait (--max-batch)
   --queue N             requests that may wait (64)
@@ -176,6 +178,8 @@ const FLAGS: &[&str] = &[
     "draft",
     "window-snapshots",
     "cold-blocks",
+    "cold-snapshots",
+    "spill-ahead",
     "prefix-store",
     "no-prefix-cache",
     "queue",
@@ -287,6 +291,8 @@ pub(crate) fn read(args: impl Iterator<Item = OsString>) -> Result<Option<Args>,
             "draft" => read.settings.draft = parse(&flag, value, count)?,
             "window-snapshots" => read.settings.window_snapshots = parse(&flag, value, count)?,
             "cold-blocks" => read.settings.cold_blocks = parse(&flag, value, count)?,
+            "cold-snapshots" => read.settings.cold_snapshots = parse(&flag, value, count)?,
+            "spill-ahead" => read.settings.spill_ahead = parse(&flag, value, count)?,
             "prefix-store" => read.settings.prefix_store = Some(value.into()),
             "max-slots" => read.settings.max_slots = Some(parse(&flag, value, count)?),
             "queue" => read.settings.queue = parse(&flag, value, count)?,

@@ -46,6 +46,9 @@ pub(crate) fn open<S: Compute>(args: &Args, ops: S::Ops) -> Result<Served<S>, En
     bar.done();
     for loaded in llm.load_prefixes()? {
         eprintln!("prefix store: {} blocks loaded, {} left out", loaded.blocks, loaded.left_out);
+        if loaded.states + loaded.states_left_out > 0 {
+            eprintln!("prefix store: {} windows loaded, {} left out", loaded.states, loaded.states_left_out);
+        }
         if let Some(tear) = loaded.tear {
             eprintln!("prefix store: {tear}");
         }

@@ -24,12 +24,12 @@ pub struct KeptState<W: PoolKind> {
 }
 
 impl<W: PoolKind> Snapshots<W> {
-    /// All copies whose prefix is still cached, those unused for longest first.
+    /// All copies whose prefix is still cached, the one used last first.
     ///
     /// Allocates; it hashes the tokens of each prefix.
     pub fn export(&self) -> Vec<KeptState<W>> {
         let mut kept: Vec<_> = self.kept.iter().collect();
-        kept.sort_by_key(|kept| kept.used);
+        kept.sort_by_key(|kept| std::cmp::Reverse(kept.used));
         let (mut path, per_block) = (Path::default(), self.tree.per_block);
         let named = kept.into_iter().filter_map(|kept| {
             let is_there = self.tree.path_to(kept.at, kept.stamp, &mut path);

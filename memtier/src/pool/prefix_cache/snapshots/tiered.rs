@@ -187,6 +187,10 @@ impl<W: PoolKind> TieredSnapshots<W> {
                     continue;
                 }
             }
+            if self.is_there(tiers, index)? {
+                self.hot.kept[index].is_done = true;
+                continue;
+            }
             match self.copy(on, states.0, states.1, index)? {
                 Sent::Whole => (self.hot.kept[index].is_done, sent) = (true, sent + 1),
                 Sent::Later => break,
@@ -199,6 +203,18 @@ impl<W: PoolKind> TieredSnapshots<W> {
     fn next_to_spill(&self) -> Option<usize> {
         let waits = self.hot.kept.iter().enumerate().filter(|(_, kept)| !kept.is_done);
         waits.min_by_key(|(_, kept)| kept.used).map(|(index, _)| index)
+    }
+
+    /// Whether the second tier has a copy behind the same prefix, which counts as used now.
+    fn is_there<K: Shareable>(&mut self, tiers: &TieredCache<K>, index: usize) -> Result<bool, TierError> {
+        let Some(mut path) = self.paths.pop() else { return Ok(false) };
+        let (at, stamp) = (self.hot.kept[index].at, self.hot.kept[index].stamp);
+        let arrived = match self.hot.tree.path_to(at, stamp, &mut path) {
+            true => tiers.arrived(&path),
+            false => Ok(None),
+        };
+        self.paths.push(path);
+        Ok(arrived?.is_some_and(|lease| self.cold.touch(lease.lease())))
     }
 
     /// Copies one state into blocks of the second pool.
@@ -369,13 +385,17 @@ where
 }
 
 /// Gives `to`, which has no blocks, those at the places where `from` has some. The places.
-fn open_like<W: PoolKind>(from: &Ticket<W>, to: &mut Ticket<W>) -> Result<std::ops::Range<usize>, TierError> {
-    let ids = from.ids();
-    let first = (0..ids.len()).position(|index| from.has(index)).unwrap_or(ids.len());
-    let end = (first..ids.len()).take_while(|index| from.has(*index)).count() + first;
+fn open_like<'f, W: PoolKind>(
+    from: &'f Ticket<W>,
+    to: &mut Ticket<W>,
+) -> Result<impl Iterator<Item = usize> + use<'f, W>, TierError> {
+    let ids = from.ids().len();
+    let first = (0..ids).find(|index| from.has(*index)).unwrap_or(ids);
+    let end = (first..ids).rev().find(|index| from.has(*index)).map_or(first, |last| last + 1);
     to.skip(Blocks::new(first as u64));
     to.push(Blocks::new((end - first) as u64))?;
-    Ok(first..end)
+    (first..end).filter(|index| !from.has(*index)).for_each(|index| to.evict(index));
+    Ok((first..end).filter(|index| from.has(*index)))
 }
 
 impl<K: Shareable, W: PoolKind> FoundState<K, W> {
