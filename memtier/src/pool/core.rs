@@ -48,8 +48,9 @@ pub(crate) struct Core {
     hint: AtomicU32,
     /// For every [`GROUP`] blocks, whether one of them may have become free since the last look.
     changed: Box<[AtomicBool]>,
-    /// The same for every [`GROUP`] groups.
+    /// The same for every [`GROUP`] groups, and for all of them.
     changed_groups: Box<[AtomicBool]>,
+    changed_any: AtomicBool,
     state: SpinLock<State>,
 }
 
@@ -174,6 +175,7 @@ impl Core {
             hint: AtomicU32::new(HOLE),
             changed: notes(GROUP),
             changed_groups: notes(GROUP * GROUP),
+            changed_any: AtomicBool::new(false),
             state: SpinLock::new(state),
         });
         Arc::new(Owner(NonNull::from(Box::leak(core))))
@@ -257,9 +259,12 @@ impl Core {
         if state.free.len() < count || state.closed || epoch.is_some_and(|epoch| state.epoch != epoch) {
             self.make_room(&mut state, epoch, count)?;
         }
-        if count == 1
-            && let Some(id) = self.hinted(&state)
-        {
+        if count == 1 {
+            let hinted = self.hinted(&state);
+            let Some(id) = hinted.or_else(|| state.free.pop()) else { unreachable!("there is room for one") };
+            let block = &self.blocks[id as usize];
+            block.refs.store(1, Ordering::Relaxed);
+            block.reached.store(0, Ordering::Relaxed);
             take(&[id]);
             return Ok(());
         }
@@ -285,11 +290,7 @@ impl Core {
             let touched = block.touched.load(Ordering::Acquire);
             touched == 0 || state.lanes.iter().all(|lane| lane.settled(touched))
         };
-        free.then(|| {
-            block.refs.store(1, Ordering::Relaxed);
-            block.reached.store(0, Ordering::Relaxed);
-            id
-        })
+        free.then_some(id)
     }
 
     /// A referent is gone.
@@ -300,7 +301,8 @@ impl Core {
         self.drop_referent(id);
     }
 
-    /// Several referents are gone: one hint is enough, and a note for each run of blocks in one group. Holes are none.
+    /// Several referents are gone: what can be free is free at once, unless somebody has the lock; for the rest, one hint is enough,
+    /// and a note for each run of blocks in one group. Holes are none.
     #[inline]
     pub(crate) fn release_all(&self, ids: &[u32]) {
         match ids {
@@ -310,7 +312,12 @@ impl Core {
         }
     }
 
-    fn release_many(&self, ids: &[u32]) {
+    fn release_many(&self, mut ids: &[u32]) {
+        if let Some(mut state) = self.state.try_lock() {
+            let settled = state.settled();
+            let free = self.free_tail(&mut state, ids, settled);
+            ids = &ids[..ids.len() - free];
+        }
         let mut noted = usize::MAX;
         for id in ids.iter().copied().filter(|id| *id != HOLE) {
             if id as usize / GROUP != noted {

@@ -37,6 +37,12 @@ impl<T> SpinLock<T> {
         Guard(self)
     }
 
+    /// The lock, if nobody has it.
+    #[inline]
+    pub(crate) fn try_lock(&self) -> Option<Guard<'_, T>> {
+        (!self.held.load(Ordering::Relaxed) && !self.held.swap(true, Ordering::Acquire)).then(|| Guard(self))
+    }
+
     #[cold]
     fn wait(&self) {
         let mut spins = 0;
@@ -78,6 +84,16 @@ impl<T> Drop for Guard<'_, T> {
 #[cfg(test)]
 mod tests {
     use super::SpinLock;
+
+    #[test]
+    fn a_held_lock_is_not_had_twice() {
+        let lock = SpinLock::new(1);
+        let held = lock.lock();
+        assert!(lock.try_lock().is_none());
+        drop(held);
+        *lock.try_lock().unwrap() += 1;
+        assert_eq!(lock.try_lock().map(|held| *held), Some(2), "it was let go of");
+    }
 
     #[test]
     fn one_thread_at_a_time() {

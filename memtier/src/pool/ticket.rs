@@ -82,6 +82,18 @@ impl<K: PoolKind> Ticket<K> {
         &self.table
     }
 
+    /// The same, for whoever puts other blocks in their place: with a referent each, and the old ones' are the caller's.
+    pub(super) fn ids_mut(&mut self) -> &mut [u32] {
+        &mut self.table
+    }
+
+    /// Where the first hole is.
+    pub(super) fn first_hole(&self) -> Option<usize> {
+        // Mostly there is none; looking at all of them without stopping is done many at a time.
+        let any = self.table.iter().fold(false, |any, id| any | (*id == HOLE));
+        any.then(|| self.table.iter().position(|id| *id == HOLE)).flatten()
+    }
+
     /// Names another block at `index`, whose referent the caller counted; the old one's is the caller's now.
     pub(super) fn replace(&mut self, index: usize, id: u32) {
         self.table[index] = id;

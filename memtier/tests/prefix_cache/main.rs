@@ -4,5 +4,6 @@ mod books;
 mod faults;
 mod fixture;
 mod room;
+mod runs;
 mod threads;
 mod writes;

@@ -1,14 +1,24 @@
 //! One engine, its requests, and the reference beside them.
 
+mod check;
 mod cold;
+mod faults;
+mod parts;
+mod persist;
+mod prompt;
 
 use memtier::{
-    BlockPool, Blocks, Bytes, Content, Device, Engine, FakeBackend, GlobalKv, Host, Limits, Pin, PinOwner, PoolSpec,
-    PrefixCache, PrefixCacheSpec, Root, RootKey, Serving, Settled, Space, Stream, StreamSpec, Ticket, TierSpec,
-    TieredCache, Tokens, graph_captured,
+    BlockPool, BlockRef, Blocks, Engine, FakeBackend, Fence, GlobalKv, Host, Pin, PinOwner, PrefixCache, Root, RootKey,
+    Serving, Settled, Space, Stream, Ticket, TieredCache, Tokens, graph_captured,
 };
+use memtier_store::PrefixStore;
 
-use crate::reference::{Name, Reference};
+use prompt::Prompt;
+
+use crate::{
+    reference::{Name, Reference},
+    tally::Tally,
+};
 
 pub(crate) const PER_BLOCK: usize = 4;
 const BLOCKS: u64 = 48;
@@ -43,6 +53,7 @@ impl std::fmt::Debug for Op {
 struct Request {
     ticket: Ticket<Kv>,
     root: u8,
+    /// What it says: see [`Prompt`].
     tokens: Vec<u32>,
     /// The path that it keeps in the cache.
     lease: Name,
@@ -53,6 +64,8 @@ struct Request {
 pub(crate) struct Machine {
     requests: Vec<Request>,
     pins: Vec<(Pin, Name)>,
+    /// Single blocks that somebody has.
+    held: Vec<BlockRef<Kv>>,
     roots: Vec<Root>,
     /// The number of the next root's key, and names for forgotten roots.
     next_root: u8,
@@ -61,8 +74,13 @@ pub(crate) struct Machine {
     tiers: TieredCache<Kv>,
     engine: Engine<Serving<Memory>>,
     stream: Stream<Host>,
+    fake: FakeBackend<Host>,
     settled: Settled,
+    store: PrefixStore,
+    /// What the latest save has, those before others first.
+    saved: Vec<Name>,
     reference: Reference,
+    tally: Tally,
     /// Whether requests are forked in this history: without, every block has one owner, exactly.
     forks: bool,
 }
@@ -84,69 +102,35 @@ pub(crate) fn values(root: u8, tokens: &[u32]) -> Vec<u64> {
 }
 
 impl Machine {
-    pub(crate) fn new(forks: bool) -> Self {
-        let device = Device::new(FakeBackend::<Host>::new(), Bytes::kib(64));
-        let mut engine = Engine::open(&device);
-        let pool = PoolSpec::fixed(Tokens::new(PER_BLOCK as u64), PER_BLOCK, Blocks::new(BLOCKS));
-        let lines = engine.declare_bundle::<Memory>(MemorySpec {
-            kv: pool,
-            cold: PoolSpec::fixed(Tokens::new(PER_BLOCK as u64), PER_BLOCK, Blocks::new(COLD)),
-        });
-        let stream = engine.declare(StreamSpec { scratch: Bytes::new(256) });
-        let mut engine = engine.plan(Limits::new(Host::NAME, Bytes::kib(64))).unwrap().carve(lines).unwrap();
-        let mut stream = engine.open_stream(stream).unwrap();
-        let mut engine = engine.serve::<Memory>().unwrap();
-        let settled = engine.step(&mut stream).unwrap().finish().unwrap().wait().unwrap();
-        let spec = PrefixCacheSpec { roots: 6, pinned: Blocks::new(8), ..PrefixCacheSpec::new(Blocks::new(CACHED)) };
-        let cache = PrefixCache::new(&engine.bundle().kv.handle(), spec).unwrap();
-        cache.set_pin_budget(PinOwner(1), Blocks::new(8)).unwrap();
-        let cold = PrefixCacheSpec { roots: 6, ..PrefixCacheSpec::new(Blocks::new(COLD)) };
-        let cold = PrefixCache::new(&engine.bundle().cold.handle(), cold).unwrap();
-        let spec = TierSpec { paths: 4, longest: Tokens::new(MOST as u64) };
-        let tiers = TieredCache::new(cache.clone(), cold, spec).unwrap();
-        let roots = (0..2).map(|root: u8| tiers.root(&RootKey::new([root])).unwrap()).collect();
-        Machine {
-            requests: Vec::new(),
-            pins: Vec::new(),
-            roots,
-            next_root: 2,
-            names: vec![0, 1],
-            cache,
-            tiers,
-            engine,
-            stream,
-            settled,
-            reference: Reference::default(),
-            forks,
-        }
-    }
-
     pub(crate) fn apply(&mut self, op: Op) {
+        self.tally.operations += 1;
         let [a, b, c, d] = op.numbers;
         let [a, b] = [usize::from(a), usize::from(b)];
         match op.kind {
             0..25 => self.open(a, b, u64::from(c) << 16 | u64::from(d)),
-            25..45 => self.decode(a, u32::from(c) % 2),
+            25..45 => self.decode(a, u32::from(c)),
             45..60 => self.publish(a),
             60..70 => self.cancel(a),
             70..76 => self.fork(a),
             76..81 => self.evict(b % 6),
             81..85 => self.rewind(a, b % (2 * PER_BLOCK)),
-            85..88 => self.release_window(a, b % 3),
-            88..92 => self.pin(a),
-            92..96 => self.unpin(a),
+            85..87 => self.release_middle(a, b % 3),
+            87..90 => self.release_window(a, b % 12),
+            90..93 => self.pin(a),
+            93..96 => self.unpin(a),
             96..98 => self.too_much(a),
             98 => self.forget(a),
             100..107 => self.spill(b % 9),
             107..110 => self.settle(),
+            110..112 => self.persist(),
+            112..115 => self.reload(),
+            115 => self.restart(),
+            116..122 => self.fail(a, b, u64::from(c) << 16 | u64::from(d)),
+            122..125 => self.hold(a, b),
+            125..128 => self.let_go(a),
             _ => self.check_all(),
         }
         self.check();
-    }
-
-    /// A prompt that shares a random part with others: tokens are one of two, so prefixes meet.
-    fn prompt(&self, length: usize, bits: u64) -> Vec<u32> {
-        (0..length as u64).map(|index| (bits >> (index / PER_BLOCK as u64 % 32) & 1) as u32).collect()
     }
 
     fn name(root: u8, tokens: &[u32], blocks: usize) -> Name {
@@ -156,13 +140,14 @@ impl Machine {
     fn open(&mut self, a: usize, b: usize, bits: u64) {
         let (index, length) = (a % self.roots.len(), 1 + b % (MOST - 8));
         let (root, name) = (self.roots[index], self.names[index]);
-        let tokens = self.prompt(length, bits);
-        let lease = self.cache.lookup(&Content::new(root, &tokens)).unwrap();
+        let tokens = prompt::random(length, bits);
+        let lease = self.cache.lookup(&Prompt::new(&tokens).content(root)).unwrap();
         let hit = lease.blocks().count() as usize;
         let full = length / PER_BLOCK;
         let expected =
             (1..=full).take_while(|blocks| self.reference.is_cached(&Self::name(name, &tokens, *blocks))).count();
         assert_eq!(hit, expected, "blocks found");
+        self.tally.found += hit as u64;
         let mut ticket = lease.open(Tokens::new(MOST as u64));
         assert_eq!(ticket.tokens().count() as usize, hit * PER_BLOCK);
         let lease = Self::name(name, &tokens, hit);
@@ -192,6 +177,8 @@ impl Machine {
         for _ in 0..gone {
             self.reference.evict().unwrap();
         }
+        self.tally.evicted += gone;
+        self.tally.refused += u64::from(result.is_err());
         match result {
             Ok(()) => {
                 assert!(gone <= needed.saturating_sub(free) || self.forks, "{gone} evicted for {needed}");
@@ -207,23 +194,35 @@ impl Machine {
 
     /// Writes the tokens from `from` on, and says so.
     fn write(&mut self, root: u8, ticket: &mut Ticket<Kv>, tokens: &[u32], from: usize) {
+        self.try_write(root, ticket, tokens, from).unwrap();
+    }
+
+    /// The same, where the device may fail.
+    fn try_write(
+        &mut self,
+        root: u8,
+        ticket: &mut Ticket<Kv>,
+        tokens: &[u32],
+        from: usize,
+    ) -> Result<(), Box<dyn std::error::Error>> {
         if from == tokens.len() {
-            return;
+            return Ok(());
         }
         let values = values(root, tokens);
-        let mut step = self.engine.step(&mut self.stream).unwrap();
+        let mut step = self.engine.step(&mut self.stream)?;
         let kv = &mut step.buffers.kv;
         for index in from / PER_BLOCK..tokens.len().div_ceil(PER_BLOCK) {
             let range = index * PER_BLOCK..tokens.len().min((index + 1) * PER_BLOCK);
-            let mut block = kv.block_mut(ticket, index).unwrap();
+            let mut block = kv.block_mut(ticket, index)?;
             // Only the new ones: the others must be there already.
             let first = range.start.max(from) - range.start;
-            let mut part = block.range(first..range.len()).unwrap();
-            step.on.write(&mut part, &values[range.start + first..range.end]).unwrap();
+            let mut part = block.range(first..range.len()).ok_or("tokens of the block")?;
+            step.on.write(&mut part, &values[range.start + first..range.end])?;
         }
-        let fence = step.finish().unwrap();
-        ticket.advance(Tokens::new((tokens.len() - from) as u64), &fence).unwrap();
-        self.settled = fence.wait().unwrap();
+        let fence: Fence = step.finish()?;
+        ticket.advance(Tokens::new((tokens.len() - from) as u64), &fence)?;
+        self.settled = fence.wait()?;
+        Ok(())
     }
 
     fn pick(&self, a: usize) -> Option<usize> {
@@ -235,7 +234,7 @@ impl Machine {
         let mut request = self.requests.swap_remove(index);
         let at = request.tokens.len();
         if at < MOST && self.make_room(&mut request.ticket, 1) && self.own(&mut request, at / PER_BLOCK) {
-            request.tokens.push(token);
+            request.tokens.push(prompt::symbol(token));
             self.write(request.root, &mut request.ticket, &request.tokens, at);
         }
         self.requests.push(request);
@@ -266,8 +265,8 @@ impl Machine {
         };
         let before = request.lease.1.len() / PER_BLOCK;
         let cached = self.cache.stats();
-        let content = Content::new(root, &request.tokens);
-        let tokens = self.cache.publish(&mut request.ticket, &self.settled, &content).unwrap();
+        let prompt = Prompt::new(&request.tokens);
+        let tokens = self.cache.publish(&mut request.ticket, &self.settled, &prompt.content(root)).unwrap();
         let after = tokens.count() as usize / PER_BLOCK;
         let full = request.tokens.len() / PER_BLOCK;
         let hole = request.holes.iter().copied().min().unwrap_or(full);
@@ -283,6 +282,7 @@ impl Machine {
             self.reference.moved(&request.lease, &name);
             request.lease = name;
         }
+        self.tally.published += (after - before) as u64;
         if after < full.min(hole) {
             assert_eq!(self.reference.idle(), 0, "there was room ({evicted} evicted)");
         }
@@ -294,6 +294,7 @@ impl Machine {
         self.verify(&request);
         drop(request.ticket);
         self.reference.end(&request.lease);
+        self.tally.cancelled += 1;
     }
 
     fn fork(&mut self, a: usize) {
@@ -304,6 +305,7 @@ impl Machine {
             (request.root, request.tokens.clone(), request.lease.clone(), request.holes.clone());
         self.reference.begin(&lease);
         self.requests.push(Request { ticket, root, tokens, lease, holes });
+        self.tally.forks += 1;
     }
 
     fn evict(&mut self, count: usize) {
@@ -317,6 +319,7 @@ impl Machine {
         let request = &mut self.requests[index];
         let left = request.tokens.len().saturating_sub(tokens);
         request.ticket.rewind(Tokens::new(tokens as u64)).unwrap();
+        self.tally.rewinds += 1;
         request.tokens.truncate(left);
         let keep = left.div_ceil(PER_BLOCK);
         request.ticket.truncate(Blocks::new(keep as u64));
@@ -340,19 +343,30 @@ impl Machine {
         }
     }
 
-    fn release_window(&mut self, a: usize, which: usize) {
+    /// The middle goes, as in streaming attention; sinks and recent tokens stay.
+    fn release_middle(&mut self, a: usize, which: usize) {
         let Some(index) = self.pick(a) else { return };
         let request = &mut self.requests[index];
         let blocks = request.tokens.len() / PER_BLOCK;
         if blocks < 3 {
             return;
         }
-        // The middle goes, as in streaming attention; sinks and recent tokens stay.
         let hole = 1 + which % (blocks - 2);
         request.ticket.evict(hole);
         if !request.holes.contains(&hole) {
             request.holes.push(hole);
         }
+    }
+
+    /// What is before a sliding window goes. It stops at a hole: what is before one has gone, where only windows move.
+    fn release_window(&mut self, a: usize, blocks: usize) {
+        let Some(index) = self.pick(a) else { return };
+        let request = &mut self.requests[index];
+        let start = (blocks * PER_BLOCK + a % PER_BLOCK).min(request.tokens.len());
+        request.ticket.evict_before(Tokens::new(start as u64));
+        let gone: Vec<_> = (0..start / PER_BLOCK).rev().take_while(|block| !request.holes.contains(block)).collect();
+        self.tally.windows += gone.len() as u64;
+        request.holes.extend(gone);
     }
 
     fn pin(&mut self, a: usize) {
@@ -362,7 +376,7 @@ impl Machine {
             return;
         };
         let (tokens, name) = (request.tokens.clone(), request.root);
-        let lease = self.cache.lookup(&Content::new(root, &tokens)).unwrap();
+        let lease = self.cache.lookup(&Prompt::new(&tokens).content(root)).unwrap();
         let path = Self::name(name, &tokens, lease.blocks().count() as usize);
         self.reference.begin(&path);
         let used: u64 = self.pins.iter().map(|(pin, _)| pin.blocks().count()).sum();
@@ -371,6 +385,7 @@ impl Machine {
                 assert!(used + pin.blocks().count() <= 8);
                 self.reference.begin(&path);
                 self.pins.push((pin, path.clone()));
+                self.tally.pins += 1;
             }
             Err(_) => assert!(used + lease.blocks().count() > 8),
         }
@@ -399,7 +414,8 @@ impl Machine {
         let index = a % self.roots.len();
         let (root, name) = (self.roots[index], self.names[index]);
         self.tiers.forget(root).unwrap();
-        assert!(self.cache.lookup(&Content::new(root, &[1; 8])).is_err());
+        assert!(self.cache.lookup(&Prompt::new(&[1; 8]).content(root)).is_err());
+        self.tally.forgotten += 1;
         self.reference.forget(name, 200u8.wrapping_add(self.next_root));
         let as_root = 200u8.wrapping_add(self.next_root);
         for request in self.requests.iter_mut().filter(|request| request.root == name) {
@@ -426,68 +442,5 @@ impl Machine {
                 self.next_root = (self.next_root + 1) % 50;
             }
         }
-    }
-
-    fn verify(&mut self, request: &Request) {
-        let values = values(request.root, &request.tokens);
-        let step = self.engine.step(&mut self.stream).unwrap();
-        for index in 0..request.tokens.len().div_ceil(PER_BLOCK) {
-            if request.holes.contains(&index) {
-                assert!(step.buffers.kv.block(&request.ticket, index).is_err());
-                continue;
-            }
-            let mut block = [0; PER_BLOCK];
-            step.on.read(step.buffers.kv.block(&request.ticket, index).unwrap(), &mut block).unwrap();
-            let expected = &values[index * PER_BLOCK..values.len().min((index + 1) * PER_BLOCK)];
-            assert_eq!(&block[..expected.len()], expected, "block {index}");
-        }
-        self.settled = step.finish().unwrap().wait().unwrap();
-    }
-
-    fn check_all(&mut self) {
-        let requests = std::mem::take(&mut self.requests);
-        requests.iter().for_each(|request| self.verify(request));
-        self.requests = requests;
-    }
-
-    /// Conservation: every block is free, cached, or a request's.
-    fn check(&self) {
-        let stats = self.cache.stats();
-        assert_eq!(stats.cached.count() as usize, self.reference.cached(), "cached");
-        assert_eq!(stats.reclaimable.count() as usize, self.reference.idle(), "reclaimable");
-        // What requests hold beside the cache.
-        let own = |request: &Request| {
-            let first = request.lease.1.len() / PER_BLOCK;
-            (first..MOST / PER_BLOCK).filter_map(|index| Some(request.ticket.share(index)?.id())).collect::<Vec<_>>()
-        };
-        let mut own: Vec<_> = self.requests.iter().flat_map(own).collect();
-        let all = own.len();
-        own.sort_unstable();
-        own.dedup();
-        let (own, cached) = (own.len() as u64, stats.cached.count());
-        let held = BLOCKS - self.engine.bundle().kv.free().count();
-        self.check_cold();
-        match self.forks {
-            // Each block has one owner.
-            false => assert_eq!((held, all as u64), (cached + own, own), "blocks held"),
-            // A fork may hold what another published.
-            true => assert!(held >= cached.max(own) && held <= cached + own, "{held} held, {cached} cached, {own} own"),
-        }
-    }
-
-    pub(crate) fn finish(mut self) {
-        self.check_all();
-        self.settle();
-        while !self.requests.is_empty() {
-            self.cancel(0);
-            self.check();
-        }
-        while !self.pins.is_empty() {
-            self.unpin(0);
-        }
-        self.evict(usize::from(u16::MAX));
-        assert_eq!(self.engine.bundle().kv.free(), Blocks::new(BLOCKS), "all blocks are back");
-        self.tiers.cold().evict(Blocks::new(COLD));
-        assert_eq!(self.engine.bundle().cold.free(), Blocks::new(COLD), "all blocks of the second tier are back");
     }
 }

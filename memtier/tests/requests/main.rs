@@ -8,10 +8,14 @@
 
 mod machine;
 mod reference;
+mod tally;
 mod tiers;
+
+use std::sync::Mutex;
 
 use machine::{Machine, Op};
 use proptest::{prelude::*, test_runner::FileFailurePersistence};
+use tally::Tally;
 
 /// Operations of one history.
 const HISTORY: usize = 500;
@@ -22,7 +26,7 @@ fn operations() -> usize {
 }
 
 fn op() -> impl Strategy<Value = Op> {
-    (0..110u8, any::<[u16; 4]>()).prop_map(|(kind, numbers)| Op { kind, numbers })
+    (0..128u8, any::<[u16; 4]>()).prop_map(|(kind, numbers)| Op { kind, numbers })
 }
 
 #[test]
@@ -32,11 +36,17 @@ fn random_histories_agree_with_the_reference() {
         failure_persistence: Some(Box::new(FileFailurePersistence::WithSource("proptest-regressions"))),
         ..ProptestConfig::default()
     };
+    let tally = Mutex::new(Tally::default());
     proptest!(config, |(forks in any::<bool>(), ops in proptest::collection::vec(op(), 1..2 * HISTORY))| {
         let mut machine = Machine::new(forks);
         for op in ops {
             machine.apply(op);
         }
-        machine.finish();
+        tally.lock().unwrap().add(&machine.finish());
     });
+    let mut tally = tally.into_inner().unwrap();
+    println!("{tally:?}");
+    if operations() >= 60_000 {
+        tally.check();
+    }
 }

@@ -23,6 +23,11 @@ impl Reference {
         self.used.len()
     }
 
+    /// All that is cached.
+    pub(crate) fn names(&self) -> impl Iterator<Item = &Name> {
+        self.used.keys()
+    }
+
     fn is_before(name: &Name, other: &Name) -> bool {
         name.0 == other.0 && other.1.starts_with(&name.1)
     }

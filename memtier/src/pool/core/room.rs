@@ -10,7 +10,9 @@ use crate::{
 
 /// How many blocks are taken from a cache for a request that needs fewer, so that the next ones find some free. Where that is little
 /// of what the cache can give.
-const BATCH: usize = 16;
+const BATCH: usize = 64;
+/// Of what the cache can give, the part that goes at most for a request that needs fewer.
+const PART: usize = 16;
 
 /// What became of a block that the cache gave up.
 enum Taken {
@@ -53,12 +55,18 @@ impl Core {
     fn note_group(&self, group: usize) {
         self.changed[group].store(true, Ordering::Relaxed);
         self.changed_groups[group / GROUP].store(true, Ordering::Release);
+        self.changed_any.store(true, Ordering::Release);
     }
 
     /// Moves to the free list what nobody refers to and nothing in flight can reach: in the groups where something changed, or
     /// in all of them. A note may come before what it tells of, so only a look at all blocks finds them all. Returns how many it saw
     /// that are in flight still.
     pub(super) fn collect(&self, state: &mut State, all: bool) -> usize {
+        if !all && !self.changed_any.load(Ordering::Relaxed) {
+            return 0;
+        }
+        // Whoever notes something from here on is seen now or next time.
+        self.changed_any.swap(false, Ordering::AcqRel);
         let settled = state.settled();
         let mut in_flight = 0;
         let groups = (self.committed() as usize).div_ceil(GROUP);
@@ -100,6 +108,26 @@ impl Core {
         in_flight
     }
 
+    /// Frees blocks from the end of a list on, whose only referents are the caller's, up to the first that somebody else has, or
+    /// that something in flight may reach. How many. Holes are none.
+    #[inline]
+    pub(super) fn free_tail(&self, state: &mut State, ids: &[u32], settled: u64) -> usize {
+        let is_ours = |id: &&u32| {
+            let Some(block) = self.blocks.get(**id as usize) else { return false };
+            // As in `release`: one referent is ours, and nobody can add another.
+            let free = block.refs.load(Ordering::Acquire) == 1
+                && block.pins.load(Ordering::Acquire) == 0
+                && block.touched.load(Ordering::Acquire) <= settled;
+            if free {
+                block.refs.store(FREE, Ordering::Relaxed);
+            }
+            free
+        };
+        let count = ids.iter().rev().take_while(is_ours).count();
+        state.free.extend(ids[ids.len() - count..].iter().rev());
+        count
+    }
+
     /// Frees a block that the cache gave up, whose referent is ours now, if nobody else has it and nothing in flight can reach it.
     #[inline]
     fn take(&self, state: &mut State, id: u32, settled: u64) -> Taken {
@@ -135,13 +163,26 @@ impl Core {
         if state.free.len() >= count || state.free.len() + idle < count {
             return;
         }
-        let count = count.max((idle / 64).min(BATCH));
-        cache.evict(|id, left| {
-            let taken = self.take(state, id, settled);
-            let missing = count.saturating_sub(state.free.len());
-            in_flight += usize::from(matches!(taken, Taken::InFlight));
-            let is_on_its_way = matches!(taken, Taken::InFlight) && in_flight >= missing;
-            missing > 0 && missing <= left && !is_on_its_way
+        let count = count.max((idle / PART).min(BATCH));
+        let mut more = true;
+        cache.evict(|blocks, idle| {
+            let mut taken = 0;
+            while more && taken < blocks.len() {
+                let missing = count.saturating_sub(state.free.len());
+                let rest = &blocks[..blocks.len() - taken];
+                let free = self.free_tail(state, &rest[rest.len().saturating_sub(missing)..], settled);
+                taken += free;
+                let mut is_on_its_way = false;
+                if let Some(id) = blocks[..blocks.len() - taken].last().filter(|_| free < missing) {
+                    let what = self.take(state, *id, settled);
+                    taken += 1;
+                    in_flight += usize::from(matches!(what, Taken::InFlight));
+                    is_on_its_way = matches!(what, Taken::InFlight) && in_flight >= count - state.free.len();
+                }
+                let missing = count.saturating_sub(state.free.len());
+                more = missing > 0 && missing <= idle - taken && !is_on_its_way;
+            }
+            taken
         });
     }
 
@@ -180,9 +221,11 @@ impl Core {
         if closed && held(&state) == idle() {
             let settled = state.settled();
             cache.iter().for_each(|cache| {
-                cache.evict(|id, _| {
-                    self.take(&mut state, id, settled);
-                    true
+                cache.evict(|blocks, _| {
+                    for id in blocks.iter().rev() {
+                        self.take(&mut state, *id, settled);
+                    }
+                    blocks.len()
                 });
             });
             self.collect(&mut state, true);
@@ -218,9 +261,15 @@ impl Core {
             };
             if !is_done() {
                 let settled = state.settled();
-                cache.evict(|id, _| {
-                    self.take(&mut state, id, settled);
-                    !is_done()
+                let mut more = true;
+                cache.evict(|blocks, _| {
+                    let mut taken = 0;
+                    while more && taken < blocks.len() {
+                        taken += 1;
+                        self.take(&mut state, blocks[blocks.len() - taken], settled);
+                        more = !is_done();
+                    }
+                    taken
                 });
             }
         }

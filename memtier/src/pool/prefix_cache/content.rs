@@ -89,7 +89,7 @@ impl RootKey {
 pub struct Root {
     pub(super) tree: u64,
     pub(super) number: u64,
-    pub(super) entry: u32,
+    pub(super) run: u32,
 }
 
 /// Something in a prompt besides its tokens: an image, a sound, whose place is held by tokens that say nothing of it.
@@ -160,6 +160,9 @@ pub trait Contents: closed::Closed {
     /// What is in block `index` besides tokens.
     #[doc(hidden)]
     fn extra(&self, index: usize, per_block: usize) -> u128;
+    /// Whether nothing is in any block besides tokens.
+    #[doc(hidden)]
+    fn is_plain(&self) -> bool;
 }
 
 impl closed::Closed for Content<'_> {}
@@ -178,6 +181,11 @@ impl Contents for Content<'_> {
     fn extra(&self, index: usize, per_block: usize) -> u128 {
         if self.extras.is_empty() { 0 } else { Content::extra_of(self.extras, index * per_block, per_block) }
     }
+
+    #[inline]
+    fn is_plain(&self) -> bool {
+        self.extras.is_empty()
+    }
 }
 
 impl closed::Closed for BlockContent<'_> {}
@@ -195,5 +203,10 @@ impl Contents for BlockContent<'_> {
     #[inline]
     fn extra(&self, index: usize, _per_block: usize) -> u128 {
         self.extras.get(index).copied().unwrap_or(0)
+    }
+
+    #[inline]
+    fn is_plain(&self) -> bool {
+        self.extras.iter().all(|extra| *extra == 0)
     }
 }

@@ -27,7 +27,7 @@ pub enum CacheEvent {
     },
 }
 
-/// The queue, and the digest of each entry. Sized once.
+/// The queue, and the digest of what is in each slot, and of each root in the place of its run. Sized once.
 pub(super) struct Events {
     queue: VecDeque<CacheEvent>,
     most: usize,
@@ -37,25 +37,25 @@ pub(super) struct Events {
 
 impl Events {
     /// `None` when there is not enough memory.
-    pub(super) fn new(entries: usize, most: usize) -> Option<Self> {
+    pub(super) fn new(places: usize, most: usize) -> Option<Self> {
         let mut queue = VecDeque::new();
         queue.try_reserve_exact(most).ok()?;
-        Some(Events { queue, most, lost: 0, digests: filled(entries, Digest::from_bytes([0; 32]))? })
+        Some(Events { queue, most, lost: 0, digests: filled(places, Digest::from_bytes([0; 32]))? })
     }
 
-    pub(super) fn root(&mut self, entry: u32, digest: Digest) {
-        self.digests[entry as usize] = digest;
+    pub(super) fn root(&mut self, run: u32, digest: Digest) {
+        self.digests[run as usize] = digest;
     }
 
-    pub(super) fn stored(&mut self, entry: u32, parent: u32, extra: u128, tokens: &[u32]) {
+    pub(super) fn stored(&mut self, slot: u32, parent: u32, extra: u128, tokens: &[u32]) {
         let parent = self.digests[parent as usize];
         let block = parent.child(extra, tokens);
-        self.digests[entry as usize] = block;
+        self.digests[slot as usize] = block;
         self.push(CacheEvent::Stored { block, parent });
     }
 
-    pub(super) fn removed(&mut self, entry: u32, evicted: bool) {
-        let block = self.digests[entry as usize];
+    pub(super) fn removed(&mut self, slot: u32, evicted: bool) {
+        let block = self.digests[slot as usize];
         self.push(if evicted { CacheEvent::Evicted { block } } else { CacheEvent::Removed { block } });
     }
 

@@ -27,7 +27,7 @@ impl<K: Shareable> PrefixCache<K> {
     pub fn root_named(&self, digest: Digest) -> Option<Root> {
         let state = self.tree.lock();
         let known = state.roots.iter().find(|(known, ..)| *known == digest);
-        known.map(|(_, number, entry)| Root { tree: self.tree.core.id, number: *number, entry: *entry })
+        known.map(|(_, number, run)| Root { tree: self.tree.core.id, number: *number, run: *run })
     }
 
     /// Tokens in one block.

@@ -4,13 +4,15 @@ use std::sync::Arc;
 
 use super::tree::Tree;
 
-/// Keeps an entry and everything before it. Counted by hand: [`Tree::end`] gives it back.
+/// Keeps a run and everything before it. Counted by hand: [`State::end`](super::tree::State::end) gives it back.
+///
+/// A lease is on the end of its run: where one ends elsewhere, the run is cut there.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) struct At {
-    pub(super) entry: u32,
+    pub(super) run: u32,
     /// Blocks from the root on.
     pub(super) depth: u32,
-    /// The entry of the root: not another's for as long as anything is kept behind it.
+    /// The run of the root: not another's for as long as anything is kept behind it.
     pub(super) root: u32,
 }
 
@@ -22,7 +24,7 @@ pub(crate) struct Lease {
 
 impl Drop for Lease {
     fn drop(&mut self) {
-        self.tree.lock().end(self.at.entry);
+        self.tree.lock().end(self.at.run);
     }
 }
 
@@ -34,20 +36,14 @@ impl Lease {
 
     /// Another one on the same path.
     pub(crate) fn again(&self) -> Lease {
-        self.tree.lock().begin(self.at.entry);
+        self.tree.lock().begin(self.at.run);
         Lease { tree: self.tree.clone(), at: self.at }
     }
 
     /// The same lease on the first `depth` blocks of its path only.
     pub(crate) fn shorten(&mut self, depth: usize) {
-        let mut state = self.tree.lock();
-        let mut at = self.at;
-        while at.depth as usize > depth {
-            at = At { entry: state.entries[at.entry as usize].parent, depth: at.depth - 1, ..at };
+        if depth < self.at.depth as usize {
+            self.at = self.tree.lock().shorten(self.at, depth);
         }
-        state.begin(at.entry);
-        state.end(self.at.entry);
-        drop(state);
-        self.at = at;
     }
 }

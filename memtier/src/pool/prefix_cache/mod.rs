@@ -16,6 +16,7 @@ mod lease;
 #[cfg(all(test, loom))]
 mod model;
 mod pins;
+mod slots;
 mod snapshots;
 mod spill;
 mod tree;
@@ -32,7 +33,7 @@ pub use snapshots::{FoundState, KeptState, SnapshotSpec, SnapshotStats, Snapshot
 pub use spill::{TierError, TierSpec, TierStats, TieredCache};
 pub(crate) use tree::Tree;
 
-use super::{BlockRef, InFlight, PoolHandle, Shareable, Ticket, core::HOLE, kind::PoolKind};
+use super::{BlockRef, InFlight, PoolHandle, Shareable, Ticket, kind::PoolKind};
 use crate::{
     element::Element,
     record::Settled,
@@ -40,12 +41,11 @@ use crate::{
 };
 use events::Events;
 use lease::At;
-use tree::Added;
 
 /// Models and adapters at a time: their keys are compared one by one.
 const MOST_ROOTS: usize = 1 << 16;
 
-/// How large a cache may become. Its books are allocated when it is made: about 64 bytes and the tokens for each block.
+/// How large a cache may become. Its books are allocated when it is made: about 120 bytes and the tokens for each block.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct PrefixCacheSpec {
     /// Blocks that can be cached at a time: the blocks themselves are the pool's, so no more than it has.
@@ -178,8 +178,8 @@ impl<K: Shareable> PrefixCache<K> {
         let (per_block, units) = (core.per_block.count(), core.block_units as u64);
         let digest = key.digest(K::NAME, K::Element::NAME, per_block, units);
         let known = self.tree.add_root(digest);
-        let (number, entry) = known.ok_or(PrefixCacheError::Roots { roots: self.spec.roots })?;
-        Ok(Root { tree: core.id, number, entry })
+        let (number, run) = known.ok_or(PrefixCacheError::Roots { roots: self.spec.roots })?;
+        Ok(Root { tree: core.id, number, run })
     }
 
     /// Makes all blocks of a root unreachable, at once: an adapter was changed, say. Requests that have them go on.
@@ -199,7 +199,7 @@ impl<K: Shareable> PrefixCache<K> {
         self.check(content.root())?;
         let mut table = self.tree.core.table(0);
         table.reserve(content.tokens().len() / self.tree.per_block);
-        match self.tree.lookup(content, |block| table.push(block)) {
+        match self.tree.lookup(content, |blocks| table.extend_from_slice(blocks)) {
             Some(at) => Ok(PrefixLease {
                 // A lease on a root keeps nothing, but ends like the others.
                 lease: Some(Lease { tree: self.tree.clone(), at }),
@@ -238,13 +238,13 @@ impl<K: Shareable> PrefixCache<K> {
         }
         ticket.written(settled).map_err(|InFlight(())| PrefixCacheError::InFlight)?;
         let tokens = ticket.tokens().count().min(content.tokens().len() as u64) as usize;
-        let hole = ticket.ids().iter().position(|id| *id == HOLE).unwrap_or(usize::MAX);
+        let hole = ticket.first_hole().unwrap_or(usize::MAX);
         let full = (tokens / tree.per_block).min(hole);
 
         let mut guard = tree.lock();
         let state = &mut *guard;
         let root = state.root(content.root()).ok_or(PrefixCacheError::Root)?;
-        let mut at = ticket.lease.as_ref().map_or(At { entry: root, depth: 0, root }, |lease| lease.at);
+        let mut at = ticket.lease.as_ref().map_or(At { run: root, depth: 0, root }, |lease| lease.at);
         if at.root != root {
             return Err(PrefixCacheError::OtherRoot);
         }
@@ -252,22 +252,9 @@ impl<K: Shareable> PrefixCache<K> {
             return Err(PrefixCacheError::OtherContent { block: at.depth as usize - 1 });
         }
         if ticket.lease.is_none() {
-            state.begin(at.entry);
+            state.begin(at.run);
         }
-        for index in at.depth as usize..full {
-            let own = ticket.ids()[index];
-            let next = match tree.add(state, at, content, index, own) {
-                None => break,
-                Some(Added::New(next)) => next,
-                Some(Added::Known(next, block)) => {
-                    // A row that still names the own block pins it until the row is set again.
-                    ticket.replace(index, block);
-                    tree.core.release(own);
-                    next
-                }
-            };
-            at = next;
-        }
+        at = tree.publish(state, at, content, full, ticket.ids_mut());
         drop(guard);
         match &mut ticket.lease {
             Some(lease) => lease.at = at,
@@ -280,15 +267,17 @@ impl<K: Shareable> PrefixCache<K> {
     ///
     /// Returns how many went.
     pub fn evict(&self, count: Blocks) -> Blocks {
-        let mut evicted = Blocks::ZERO;
-        if !count.is_zero() {
-            self.tree.evict(|block, _| {
-                self.tree.core.release(block);
-                evicted = Blocks::new(evicted.count() + 1);
-                evicted < count
+        let most = usize::try_from(count.count()).unwrap_or(usize::MAX);
+        let mut left = most;
+        if most > 0 {
+            self.tree.evict(|blocks, _| {
+                let taken = left.min(blocks.len());
+                self.tree.core.release_all(&blocks[blocks.len() - taken..]);
+                left -= taken;
+                taken
             });
         }
-        evicted
+        Blocks::new((most - left) as u64)
     }
 
     /// Grants `owner` a number of blocks that it may pin. What it pins already stays pinned.
@@ -423,17 +412,4 @@ impl<K: PoolKind> fmt::Debug for PrefixLease<K> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} prefix lease: {} blocks", K::NAME, self.table.len())
     }
-}
-
-/// Asks the processor for the line at `place`.
-#[inline]
-fn prefetch<T>(place: &T) {
-    #[cfg(target_arch = "x86_64")]
-    {
-        use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
-        // SAFETY: a hint about a reference's own memory.
-        unsafe { _mm_prefetch::<_MM_HINT_T0>(std::ptr::from_ref(place).cast()) };
-    }
-    #[cfg(not(target_arch = "x86_64"))]
-    let _ = place;
 }

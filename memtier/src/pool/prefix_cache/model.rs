@@ -77,17 +77,16 @@ fn a_block_dropped_elsewhere_is_acquired_when_it_is_let_go_of() {
 fn cached(core: &SharedCore) -> (Arc<Tree>, Root) {
     let tree = Arc::new(Tree::new(core.clone(), 0, 1, 1, 0).unwrap());
     assert!(core.set_cache(&tree));
-    let (number, entry) = tree.add_root(Digest::from_bytes([1; 32])).unwrap();
-    let root = Root { tree: core.id, number, entry };
+    let (number, run) = tree.add_root(Digest::from_bytes([1; 32])).unwrap();
+    let root = Root { tree: core.id, number, run };
     assert!(acquire(core));
     {
         let mut state = tree.lock();
-        state.begin(entry);
-        let at = At { entry, depth: 0, root: entry };
-        let Some(super::tree::Added::New(at)) = tree.add(&mut state, at, &Content::new(root, &[7]), 0, 0) else {
-            panic!("it was not there")
-        };
-        state.end(at.entry);
+        state.begin(run);
+        let at = At { run, depth: 0, root: run };
+        let at = tree.publish(&mut state, at, &Content::new(root, &[7]), 1, &mut [0]);
+        assert_eq!(at.depth, 1, "it was not there");
+        state.end(at.run);
     }
     (tree, root)
 }
@@ -101,7 +100,7 @@ fn a_block_that_is_looked_up_is_not_evicted_under_its_lease() {
         let reader = thread::spawn({
             let (tree, memory) = (tree.clone(), memory.clone());
             move || {
-                let at = tree.lookup(&Content::new(root, &[7]), |block| assert_eq!(block, 0)).unwrap();
+                let at = tree.lookup(&Content::new(root, &[7]), |blocks| assert_eq!(blocks, [0])).unwrap();
                 let lease = Lease { tree, at };
                 if lease.blocks() == 1 {
                     assert_eq!(memory.read(), 7, "another one's value, under the lease");

@@ -75,7 +75,7 @@ impl Pin {
                 return Err(PinError::OverBudget { owner, needed, used, budget });
             }
         }
-        state.begin(at.entry);
+        state.begin(at.run);
         drop(state);
         Ok(Pin { tree: tree.clone(), at, owner })
     }
@@ -92,7 +92,7 @@ impl Drop for Pin {
         if let Some(account) = state.owners.iter_mut().find(|account| account.owner == self.owner) {
             account.used -= u64::from(self.at.depth);
         }
-        state.end(self.at.entry);
+        state.end(self.at.run);
     }
 }
 

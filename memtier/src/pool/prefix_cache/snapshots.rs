@@ -11,7 +11,7 @@ use std::sync::Arc;
 pub use export::KeptState;
 pub use tiered::{FoundState, SnapshotSpec, SnapshotStats, TieredSnapshots};
 
-use super::{Lease, PrefixCache, PrefixLease, Tree, lease::At, tree::Stamp};
+use super::{Lease, PrefixCache, PrefixLease, Tree, tree::Place};
 use crate::{
     pool::{Shareable, Ticket, kind::PoolKind},
     record::Settled,
@@ -32,9 +32,8 @@ pub struct Snapshots<W: PoolKind> {
 const FIRST: u64 = 1 << 32;
 
 struct Kept<W: PoolKind> {
-    at: At,
-    /// Tells the prefix from a later one in the same place of the books.
-    stamp: Stamp,
+    /// The end of the prefix.
+    at: Place,
     used: u64,
     /// Whether a second tier has it, or has no room for it.
     is_done: bool,
@@ -88,8 +87,8 @@ impl<W: PoolKind> Snapshots<W> {
         if !Arc::ptr_eq(&lease.tree, &self.tree) {
             return false;
         }
-        let stamp = self.tree.lock().stamp(lease.at.entry);
-        self.kept.iter().any(|kept| kept.stamp == stamp)
+        let here = self.tree.lock().place(lease.at);
+        self.kept.iter().any(|kept| Some(kept.at) == here)
     }
 
     /// Keeps `state` as what the requests need that start behind what `ticket` has published. `settled` proves that the copy is in
@@ -137,11 +136,11 @@ impl<W: PoolKind> Snapshots<W> {
         mut gone: impl FnMut(Arc<Ticket<W>>),
     ) -> bool {
         let is_ours = Arc::ptr_eq(&lease.tree, &self.tree);
-        if !is_ours || self.most == 0 || lease.at.depth == 0 || state.written(settled).is_err() {
+        if !is_ours || self.most == 0 || state.written(settled).is_err() {
             return false;
         }
-        let stamp = self.tree.lock().stamp(lease.at.entry);
-        if let Some(index) = self.kept.iter().position(|kept| kept.stamp == stamp) {
+        let Some(at) = self.tree.lock().place(lease.at) else { return false };
+        if let Some(index) = self.kept.iter().position(|kept| kept.at == at) {
             gone(self.kept.swap_remove(index).state);
         }
         while self.kept.len() >= self.most
@@ -150,7 +149,7 @@ impl<W: PoolKind> Snapshots<W> {
             gone(state);
         }
         self.now += 1;
-        self.kept.push(Kept { at: lease.at, stamp, used: self.now, is_done: false, state });
+        self.kept.push(Kept { at, used: self.now, is_done: false, state });
         true
     }
 
@@ -162,7 +161,7 @@ impl<W: PoolKind> Snapshots<W> {
         }
         let found = {
             let state = self.tree.lock();
-            let on_path = |kept: &&mut Kept<W>| state.has_passed(lease.at, kept.at, kept.stamp);
+            let on_path = |kept: &&mut Kept<W>| state.has_passed(lease.at, kept.at);
             self.kept.iter_mut().filter(on_path).max_by_key(|kept| kept.at.depth)
         }?;
         self.now += 1;
@@ -189,7 +188,7 @@ impl<W: PoolKind> Snapshots<W> {
     fn take_oldest(&mut self) -> Option<Arc<Ticket<W>>> {
         let oldest = {
             let state = self.tree.lock();
-            let order = |kept: &Kept<W>| (state.stamp(kept.at.entry) == kept.stamp, kept.used);
+            let order = |kept: &Kept<W>| (state.is_cached(kept.at), kept.used);
             (0..self.kept.len()).min_by_key(|index| order(&self.kept[*index]))
         };
         oldest.map(|index| self.kept.swap_remove(index).state)

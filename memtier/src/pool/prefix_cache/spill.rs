@@ -13,8 +13,7 @@ pub(super) use named::Sent;
 use super::{
     Contents, PrefixCache, PrefixCacheError, PrefixCacheStats, PrefixLease, Root, RootKey, Shareable, Ticket,
     content::{BlockContent, closed},
-    tree::Path,
-    uses::Tick,
+    tree::{Path, SpillFrom},
 };
 use crate::{
     place::{OutsideCapture, Place, Reached},
@@ -43,8 +42,8 @@ pub struct TieredCache<K: Shareable> {
     spare: Vec<Path>,
     /// Blocks of the longest path.
     longest: usize,
-    /// Paths last used up to here are in the second tier, as far as they fit.
-    done: Tick,
+    /// Paths last used before are in the second tier, as far as they fit.
+    from: SpillFrom,
     spilled: u64,
     restored: u64,
 }
@@ -95,6 +94,10 @@ impl<C: Contents> Contents for Behind<'_, C> {
     fn extra(&self, index: usize, per_block: usize) -> u128 {
         self.1.extra(index, per_block)
     }
+
+    fn is_plain(&self) -> bool {
+        self.1.is_plain()
+    }
 }
 
 impl<K: Shareable> TieredCache<K> {
@@ -123,7 +126,16 @@ impl<K: Shareable> TieredCache<K> {
         }
         let spare = (0..paths).map(|_| Path::with_room(blocks, hot.tree.per_block)).collect();
         let moving = Vec::with_capacity(paths);
-        Ok(TieredCache { hot, cold, moving, spare, longest: blocks, done: 0, spilled: 0, restored: 0 })
+        Ok(TieredCache {
+            hot,
+            cold,
+            moving,
+            spare,
+            longest: blocks,
+            from: SpillFrom::default(),
+            spilled: 0,
+            restored: 0,
+        })
     }
 
     /// The first tier: requests look up, open and publish there.
@@ -234,7 +246,7 @@ impl<K: Shareable> TieredCache<K> {
             return Ok(None);
         }
         let Some(mut path) = self.spare.pop() else { return Ok(None) };
-        let Some(tick) = self.hot.tree.coldest(self.done, self.longest, &mut path) else {
+        let Some(next) = self.hot.tree.coldest(&mut self.from, self.longest, &mut path) else {
             self.spare.push(path);
             return Ok(None);
         };
@@ -242,7 +254,7 @@ impl<K: Shareable> TieredCache<K> {
         // The launches keep the memory from here on.
         path.blocks.drain(..).for_each(|block| self.hot.tree.core.release(block));
         if let Ok(Copied::Some { is_whole: true, .. } | Copied::Skip) = copied {
-            self.done = tick;
+            self.from = next;
         }
         self.send(path, copied)
     }

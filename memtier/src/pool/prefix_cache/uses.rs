@@ -1,54 +1,64 @@
-//! The order of use: one record for each time that a request lets go of a path, however long the path is.
+//! The order of use: a list through the runs at whose end a lease ended, oldest first.
 //!
-//! A list of blocks that is reordered on every use touches three lines a block. But paths are used as a whole, and a block is never
-//! older than what follows it, so the last block of a used path stands for all of it. Eviction takes the oldest record and
-//! walks up from its block. A record whose block was used again is skipped; records are at most twice the blocks.
+//! A path is used as a whole, and a block is never older than what follows it, so the run at the end of a used path stands for all of
+//! it: a use moves one run, however long the path is. Eviction takes the oldest run and walks up from it. A run that is needed
+//! when its turn comes, or has something behind it, leaves the list: whoever ends its use lists it again, or what is behind it leads there.
 
-use std::collections::VecDeque;
+use super::{index::NONE, tree::Run};
 
-/// When a block was used: the number of the use.
+/// When a path was used: the number of the use.
 pub(super) type Tick = u64;
 
 pub(super) struct Uses {
-    /// Oldest first.
-    records: VecDeque<(Tick, u32)>,
-    most: usize,
+    oldest: u32,
+    newest: u32,
     now: Tick,
 }
 
 impl Uses {
-    pub(super) fn new(entries: usize) -> Self {
-        let most = 2 * entries + 64;
-        Uses { records: VecDeque::with_capacity(most), most, now: 0 }
+    pub(super) const fn new() -> Self {
+        Uses { oldest: NONE, newest: NONE, now: 0 }
     }
 
-    /// The next use's number.
-    pub(super) fn tick(&mut self) -> Tick {
+    /// The path that ends with `run` was used now.
+    pub(super) fn used(&mut self, runs: &mut [Run], run: u32) {
+        self.remove(runs, run);
         self.now += 1;
-        self.now
-    }
-
-    /// Records the newest use. `is_valid` tells which records still stand for their block.
-    pub(super) fn push(&mut self, tick: Tick, entry: u32, is_valid: impl Fn(Tick, u32) -> bool) {
-        if self.records.len() == self.most {
-            // At most one is valid for each block, so this frees half, and is paid for by as many pushes.
-            self.records.retain(|(tick, entry)| is_valid(*tick, *entry));
+        let known = &mut runs[run as usize];
+        (known.used, known.listed, known.older, known.newer) = (self.now, true, self.newest, NONE);
+        match std::mem::replace(&mut self.newest, run) {
+            NONE => self.oldest = run,
+            newest => runs[newest as usize].newer = run,
         }
-        self.records.push_back((tick, entry));
     }
 
-    pub(super) fn oldest(&mut self) -> Option<(Tick, u32)> {
-        self.records.pop_front()
+    /// Puts back what is left of the oldest path, which was used at `tick`.
+    pub(super) fn put_back(&mut self, runs: &mut [Run], run: u32, tick: Tick) {
+        self.remove(runs, run);
+        let known = &mut runs[run as usize];
+        (known.used, known.listed, known.older, known.newer) = (tick, true, NONE, self.oldest);
+        match std::mem::replace(&mut self.oldest, run) {
+            NONE => self.newest = run,
+            oldest => runs[oldest as usize].older = run,
+        }
     }
 
-    /// The records after a use, oldest first.
-    pub(super) fn after(&self, tick: Tick) -> impl Iterator<Item = (Tick, u32)> {
-        let first = self.records.partition_point(|(known, _)| *known <= tick);
-        self.records.range(first..).copied()
+    /// Takes a run out of the list, if it is there.
+    pub(super) fn remove(&mut self, runs: &mut [Run], run: u32) {
+        let Run { listed: true, older, newer, .. } = runs[run as usize] else { return };
+        match older {
+            NONE => self.oldest = newer,
+            older => runs[older as usize].newer = newer,
+        }
+        match newer {
+            NONE => self.newest = older,
+            newer => runs[newer as usize].older = older,
+        }
+        runs[run as usize].listed = false;
     }
 
-    /// Puts back what is left of the path that the oldest record stood for.
-    pub(super) fn put_back(&mut self, tick: Tick, entry: u32) {
-        self.records.push_front((tick, entry));
+    /// The run unused for longest.
+    pub(super) fn oldest(&self) -> Option<u32> {
+        (self.oldest != NONE).then_some(self.oldest)
     }
 }

@@ -32,7 +32,7 @@ impl<W: PoolKind> Snapshots<W> {
         kept.sort_by_key(|kept| std::cmp::Reverse(kept.used));
         let (mut path, per_block) = (Path::default(), self.tree.per_block);
         let named = kept.into_iter().filter_map(|kept| {
-            let is_there = self.tree.path_to(kept.at, kept.stamp, &mut path);
+            let is_there = self.tree.path_to(kept.at, &mut path);
             let root = path.root.filter(|_| is_there)?;
             let parts = path.tokens.chunks_exact(per_block).zip(&path.extras);
             let digest = parts.fold(root, |parent, (tokens, extra)| parent.child(*extra, tokens));

@@ -176,8 +176,8 @@ impl<W: PoolKind> TieredSnapshots<W> {
         while sent < most
             && let Some(index) = self.next_to_spill()
         {
-            let (at, stamp) = (self.hot.kept[index].at, self.hot.kept[index].stamp);
-            let (prefix, more) = tiers.send_path(on, prefix.0, prefix.1, (at, stamp))?;
+            let at = self.hot.kept[index].at;
+            let (prefix, more) = tiers.send_path(on, prefix.0, prefix.1, at)?;
             blocks += more;
             match prefix {
                 Sent::Whole => {}
@@ -231,13 +231,12 @@ impl<W: PoolKind> TieredSnapshots<W> {
         C: OutsideCapture + Reached<P>,
     {
         let kept = &self.hot.kept[index];
-        let (at, stamp, from) = (kept.at, kept.stamp, kept.state.clone());
+        let (at, from) = (kept.at, kept.state.clone());
         if self.cold.most == 0 || from.blocks() > second.committed() {
             return Ok(Sent::No);
         }
         let Some(mut path) = self.paths.pop() else { return Ok(Sent::Later) };
-        if at.depth as usize * self.hot.tree.per_block > path.tokens.capacity()
-            || !self.hot.tree.path_to(at, stamp, &mut path)
+        if at.depth as usize * self.hot.tree.per_block > path.tokens.capacity() || !self.hot.tree.path_to(at, &mut path)
         {
             self.paths.push(path);
             return Ok(Sent::No);

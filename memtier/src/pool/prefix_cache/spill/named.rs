@@ -4,8 +4,7 @@ use super::{
     super::{
         PrefixCacheError, PrefixLease,
         content::BlockContent,
-        lease::At,
-        tree::{Path, Stamp},
+        tree::{Path, Place},
     },
     Copied, TierError, TieredCache,
 };
@@ -33,7 +32,7 @@ impl<K: Shareable> TieredCache<K> {
         on: &Recorder<P>,
         first: &PoolView<'_, K, H>,
         second: &mut PoolView<'_, K, C>,
-        (at, stamp): (At, Stamp),
+        at: Place,
     ) -> Result<(Sent, u64), TierError>
     where
         P: OutsideCapture,
@@ -45,7 +44,7 @@ impl<K: Shareable> TieredCache<K> {
             return Ok((Sent::No, 0));
         }
         let Some(mut path) = self.spare.pop() else { return Ok((Sent::Later, 0)) };
-        if !self.hot.tree.held_path_to(at, stamp, &mut path) {
+        if !self.hot.tree.held_path_to(at, &mut path) {
             self.spare.push(path);
             return Ok((Sent::No, 0));
         }
