@@ -18,6 +18,11 @@ struct f16 {
     u16 bits;
 };
 
+// An e4m3 by its bits.
+struct f8 {
+    u8 bits;
+};
+
 // No block: a position in it is skipped when read and dropped when written.
 #define HOLE 0xffffffffu
 #define FULL 0xffffffffu
@@ -112,6 +117,26 @@ __device__ __forceinline__ float block_sum(float x, float *partial) {
 __device__ __forceinline__ float exp2_fast(float x) {
     float y;
     asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+    return y;
+}
+
+__device__ __forceinline__ float log2_fast(float x) {
+    float y;
+    asm("lg2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+    return y;
+}
+
+// Four e4m3, the first in the low byte, as two pairs of f16: exact.
+__device__ __forceinline__ void f8x4_to_f16(u32 &low, u32 &high, u32 four) {
+    asm("{\n.reg .b16 l, h;\nmov.b32 {l, h}, %2;\ncvt.rn.f16x2.e4m3x2 %0, l;\ncvt.rn.f16x2.e4m3x2 %1, h;\n}"
+        : "=r"(low), "=r"(high)
+        : "r"(four));
+}
+
+// Two f32 as e4m3, `low` in the low byte; what is too large becomes the largest.
+__device__ __forceinline__ u16 to_f8x2(float low, float high) {
+    u16 y;
+    asm("cvt.rn.satfinite.e4m3x2.f32 %0, %1, %2;" : "=h"(y) : "f"(high), "f"(low));
     return y;
 }
 

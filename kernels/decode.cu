@@ -13,13 +13,26 @@
 
 #define HEADS 16 // query heads of a block: the rows of a matrix instruction
 #define RING 3   // buffers of a warp
-#define MOST_SHARES 128
+#define MERGED 8 // shares that are merged at a time
+
+// What a cache of E means here: the element of queries, bytes of an element, and whether each token has a scale for its key and
+// one for its value, in f32 behind the values of the layer: keys' [kv_heads][block_tokens], then values' alike.
+template <typename E> struct Cache {
+    typedef E Query;
+    static constexpr int BYTES = 2;
+    static constexpr bool SCALED = false;
+};
+template <> struct Cache<f8> {
+    typedef f16 Query;
+    static constexpr int BYTES = 1;
+    static constexpr bool SCALED = true;
+};
 
 template <typename E> struct DecodeArgs {
     bf16 *out;           // [batch][heads][DIM]
-    float *partial;      // [batch][heads][gridDim.x][DIM + 2]: sums, maximum, weight; unused with one share
+    float *partial;      // [batch][heads][gridDim.x][DIM + 4]: sums, maximum, weight, padding; unused with one share
     u32 *arrived;        // [batch][kv_heads][groups]: zero before and after every launch
-    const E *q;          // [batch][heads][DIM]
+    const typename Cache<E>::Query *q; // [batch][heads][DIM]
     const E *slab;
     const u32 *ids;      // [table_rows][table_columns]
     const u32 *rows;     // [batch]: the table row of each sequence
@@ -30,56 +43,207 @@ template <typename E> struct DecodeArgs {
     float scale_log2, softcap;
 };
 
-template <int DIM> struct Shape {
-    static constexpr int TOKENS = DIM == 64 ? 32 : 16; // tokens of a warp's tile: 4 or 8 KiB of keys
-    static constexpr int PAGES = TOKENS / 16;          // pages that it can lie in: a page has a multiple of 16 tokens
+template <typename E, int DIM> struct Shape {
+    static constexpr int BYTES = Cache<E>::BYTES;
+    static constexpr bool SCALED = Cache<E>::SCALED;
+    static constexpr int ROW = DIM * BYTES;                       // bytes of a row
     static constexpr int WARPS = DIM == 256 ? 2 : 4;
-    static constexpr int ROW = DIM * 2;                // bytes of a row
-    static constexpr int BUFFER = TOKENS * ROW;
-    static constexpr int CHUNKS = DIM / 8;             // 16-byte chunks of a row
-    static constexpr int AT_ONCE = 32 / CHUNKS;        // rows that a warp copies at once
-    static constexpr int SHARED = WARPS * RING * BUFFER;
-    static_assert(SHARED >= WARPS * HEADS * DIM * 4, "the merge of the warps fits into their rings");
-    static_assert(SHARED >= HEADS * MOST_SHARES * 4, "and so do the factors of the shares");
+    static constexpr int BUFFER = ROW == 512 ? 8192 : 4096;
+    static constexpr int TOKENS = BUFFER / ROW;                   // of a warp's tile
+    static constexpr int PAGES = TOKENS / 16;                     // pages that it can lie in: a page has a multiple of 16 tokens
+    static constexpr int CHUNKS = ROW / 16;                       // 16-byte chunks of a row
+    static constexpr int AT_ONCE = 32 / CHUNKS;                   // rows that a warp copies at once
+    static constexpr int SHARED = 48 << 10;                       // what the wrapper asks for
+    static_assert(SHARED >= WARPS * RING * BUFFER, "the rings fit");
+    static_assert(SHARED >= WARPS * HEADS * DIM * 4, "the merge of the warps fits into the place of their rings");
+
+    // Where a chunk of a row is in a buffer: permuted, so that eight rows of a matrix load lie in different banks.
+    static __device__ __forceinline__ u32 at(u32 row, u32 chunk) {
+        u32 turn = ROW >= 128 ? row & 7 : row / (128 / ROW) & (CHUNKS - 1);
+        return row * ROW + ((chunk ^ turn) << 4);
+    }
 };
 
-// Where a tile's tokens are: for each 16 of them the row of the first one in the keys of its page, or null for a hole.
+// Where a tile's tokens are: for each 16 of them the row of the first one in the keys of its page, or null for a hole; and the
+// scale of the first one's key.
 template <typename E, int DIM> struct Place {
-    const E *keys[Shape<DIM>::PAGES];
+    const E *keys[Shape<E, DIM>::PAGES];
+    const float *scales[Shape<E, DIM>::SCALED ? Shape<E, DIM>::PAGES : 1];
 };
 
 template <typename E, int DIM>
 __device__ __forceinline__ Place<E, DIM> place_of(const DecodeArgs<E> &a, const u32 *ids, u32 tile, u32 end, u32 kv_head) {
+    using S = Shape<E, DIM>;
     Place<E, DIM> place;
 #pragma unroll
-    for (int i = 0; i < Shape<DIM>::PAGES; i++) {
-        u32 token = tile * Shape<DIM>::TOKENS + i * 16;
+    for (int i = 0; i < S::PAGES; i++) {
+        u32 token = tile * S::TOKENS + i * 16;
         u32 id = token < end ? ids[token / a.block_tokens] : HOLE;
-        place.keys[i] = id == HOLE ? nullptr
-                                   : a.slab + id * a.block_stride + a.layer_base +
-                                         ((u64)kv_head * a.block_tokens + token % a.block_tokens) * DIM;
+        const E *layer = a.slab + id * a.block_stride + a.layer_base;
+        u32 slot = kv_head * a.block_tokens + token % a.block_tokens;
+        place.keys[i] = id == HOLE ? nullptr : layer + (u64)slot * DIM;
+        if (S::SCALED) {
+            const E *scales = layer + 2 * (u64)a.kv_heads * a.block_tokens * DIM;
+            place.scales[i * S::SCALED] = reinterpret_cast<const float *>(scales) + slot;
+        }
     }
     return place;
+}
+
+// Which 16 tokens of a tile have a page, a bit each.
+template <typename E, int DIM> __device__ __forceinline__ u32 pages_of(const Place<E, DIM> &place) {
+    u32 pages = 0;
+#pragma unroll
+    for (int i = 0; i < Shape<E, DIM>::PAGES; i++) pages |= place.keys[i] ? 1 << i : 0;
+    return pages;
 }
 
 // Starts the copy of a tile's keys, or of its values `offset` elements behind them. What is no token becomes zeros.
 template <typename E, int DIM>
 __device__ __forceinline__ void copy_tile(u32 buffer, const Place<E, DIM> &place, const E *anywhere, u64 offset, u32 tile,
                                           u32 start, u32 end, u32 lane) {
-    using S = Shape<DIM>;
+    using S = Shape<E, DIM>;
     u32 chunk = lane % S::CHUNKS;
 #pragma unroll
     for (int i = 0; i < S::TOKENS / S::AT_ONCE; i++) {
         u32 row = i * S::AT_ONCE + lane / S::CHUNKS, token = tile * S::TOKENS + row;
         const E *keys = place.keys[S::PAGES == 1 ? 0 : i * S::AT_ONCE / 16];
         bool there = keys && token >= start && token < end;
-        const E *from = there ? keys + offset + (row % 16) * DIM + chunk * 8 : anywhere;
-        copy16_async(buffer + row * S::ROW + ((chunk ^ (row & 7)) << 4), from, there ? 16 : 0);
+        const E *from = there ? keys + offset + (row % 16) * DIM + chunk * (16 / S::BYTES) : anywhere;
+        copy16_async(buffer + S::at(row, chunk), from, there ? 16 : 0);
     }
 }
 
+// The scales of a tile's keys and values: token 32 * i + lane of it. One where there is no token.
+template <typename E, int DIM> struct Scales {
+    static constexpr int EACH = Shape<E, DIM>::SCALED ? (Shape<E, DIM>::TOKENS + 31) / 32 : 1;
+    float key[EACH], value[EACH];
+};
+
+template <typename E, int DIM>
+__device__ __forceinline__ Scales<E, DIM> scales_of(const DecodeArgs<E> &a, const Place<E, DIM> &place, u32 tile, u32 start,
+                                                    u32 end, u32 lane) {
+    using S = Shape<E, DIM>;
+    Scales<E, DIM> scales;
+#pragma unroll
+    for (int i = 0; i < Scales<E, DIM>::EACH; i++) {
+        scales.key[i] = scales.value[i] = 1.0f;
+        if (!S::SCALED) continue;
+        u32 token = tile * S::TOKENS + i * 32 + lane;
+        bool upper = lane >= 16;
+        constexpr bool two = S::PAGES > 1;
+        const E *keys = !upper ? place.keys[i * 2 * two] : two ? place.keys[(i * 2 + 1) * two] : nullptr;
+        const float *from = upper ? place.scales[(i * 2 + 1) * two * S::SCALED] : place.scales[i * 2 * two * S::SCALED];
+        if (keys && token >= start && token < end) {
+            scales.key[i] = from[lane % 16];
+            scales.value[i] = from[lane % 16 + (u64)a.kv_heads * a.block_tokens];
+        }
+    }
+    return scales;
+}
+
+// Scores of the query heads and eight tokens, rows of a buffer from `row` on.
+template <typename E, int DIM>
+__device__ __forceinline__ void score_tokens(float (&score)[4], const u32 (&query)[DIM / 16][4], u32 buffer, u32 row, u32 lane) {
+    using S = Shape<E, DIM>;
+    row += lane % 8;
+    if constexpr (S::BYTES == 2) {
+#pragma unroll
+        for (int k = 0; k < DIM / 32; k++) {
+            u32 key[4];
+            load_matrices(key, buffer + S::at(row, k * 4 + lane / 8));
+            multiply(score, query[2 * k], key[0], key[1], (const E *)nullptr);
+            multiply(score, query[2 * k + 1], key[2], key[3], (const E *)nullptr);
+        }
+    } else {
+        // A lane gets elements 4c to 4c + 3 of 16; the queries were loaded in that order.
+#pragma unroll
+        for (int k = 0; k < DIM / 64; k++) {
+            u32 key[4];
+            load_matrices(key, buffer + S::at(row, k * 4 + lane / 8));
+#pragma unroll
+            for (int i = 0; i < 4; i++) {
+                u32 low, high;
+                f8x4_to_f16(low, high, key[i]);
+                multiply(score, query[4 * k + i], low, high, (const f16 *)nullptr);
+            }
+        }
+    }
+}
+
+// Adds 16 tokens' values, rows of a buffer from `row` on, times their weights `p`.
+template <typename E, int DIM>
+__device__ __forceinline__ void add_values(float (&sums)[DIM / 8][4], const u32 (&p)[4], u32 buffer, u32 row, u32 lane) {
+    using S = Shape<E, DIM>;
+    row += lane % 16;
+#pragma unroll
+    for (int d = 0; d < S::CHUNKS / 2; d++) {
+        u32 value[4];
+        load_matrices_transposed(value, buffer + S::at(row, d * 2 + lane / 16));
+        if constexpr (S::BYTES == 2) {
+            multiply(sums[2 * d], p, value[0], value[1], (const E *)nullptr);
+            multiply(sums[2 * d + 1], p, value[2], value[3], (const E *)nullptr);
+        } else {
+            // A lane gets elements 2g and 2g + 1 of tokens 2c and 2c + 1: even elements are one product, odd ones another.
+#pragma unroll
+            for (int i = 0; i < 2; i++) {
+                u32 even[2], odd[2];
+                f8x4_to_f16(even[0], odd[0], __byte_perm(value[2 * i], 0, 0x3120));
+                f8x4_to_f16(even[1], odd[1], __byte_perm(value[2 * i + 1], 0, 0x3120));
+                multiply(sums[4 * d + 2 * i], p, even[0], even[1], (const f16 *)nullptr);
+                multiply(sums[4 * d + 2 * i + 1], p, odd[0], odd[1], (const f16 *)nullptr);
+            }
+        }
+    }
+}
+
+// Stores four sums over their weight; zeros where there is none.
+__device__ __forceinline__ void store_four(bf16 *to, float4 total, float all) {
+    float inverse = all > 0.0f ? 1.0f / all : 0.0f;
+    u32 low = to_bf16x2(total.x * inverse, total.y * inverse), high = to_bf16x2(total.z * inverse, total.w * inverse);
+    *reinterpret_cast<uint2 *>(to) = make_uint2(low, high);
+}
+
+// Merges four elements of one head over its shares, in their order, MERGED of them at a time: a part is `dim` sums, the maximum
+// and the weight.
+__device__ __forceinline__ void merge_shares(bf16 *to, const float *parts, u32 d, u32 dim, u32 shares) {
+    float most = NEGATIVE_INFINITY, all = 0.0f;
+    float4 total = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
+    for (u32 from = 0; from < shares; from += MERGED) {
+        float4 sums[MERGED];
+        float2 state[MERGED];
+        float now = most;
+#pragma unroll
+        for (int i = 0; i < MERGED; i++) {
+            const float *part = parts + (u64)min(from + i, shares - 1) * (dim + 4);
+            sums[i] = __ldcg(reinterpret_cast<const float4 *>(part + d));
+            state[i] = __ldcg(reinterpret_cast<const float2 *>(part + dim));
+        }
+#pragma unroll
+        for (int i = 0; i < MERGED; i++) {
+            if (from + i >= shares) state[i].x = NEGATIVE_INFINITY;
+            now = fmaxf(now, state[i].x);
+        }
+        float rescale = most == NEGATIVE_INFINITY ? 0.0f : exp2_fast(most - now);
+        most = now;
+        all *= rescale;
+        total = make_float4(total.x * rescale, total.y * rescale, total.z * rescale, total.w * rescale);
+#pragma unroll
+        for (int i = 0; i < MERGED; i++) {
+            float factor = state[i].x == NEGATIVE_INFINITY ? 0.0f : exp2_fast(state[i].x - now); // empty ones count nothing
+            all = fmaf(factor, state[i].y, all);
+            total.x = fmaf(factor, sums[i].x, total.x);
+            total.y = fmaf(factor, sums[i].y, total.y);
+            total.z = fmaf(factor, sums[i].z, total.z);
+            total.w = fmaf(factor, sums[i].w, total.w);
+        }
+    }
+    store_four(to, total, all);
+}
+
 template <typename E, int DIM> __device__ __forceinline__ void decode(const DecodeArgs<E> a) {
-    using S = Shape<DIM>;
+    using S = Shape<E, DIM>;
+    using Q = typename Cache<E>::Query;
     constexpr int TOKENS = S::TOKENS, WARPS = S::WARPS, THREADS = WARPS * 32;
     extern __shared__ __align__(128) u8 shared[];
     __shared__ float states[WARPS][2][HEADS]; // maximum and weight of every warp and head
@@ -102,9 +266,9 @@ template <typename E, int DIM> __device__ __forceinline__ void decode(const Deco
     const u32 *ids = a.ids + (u64)(row < a.table_rows ? row : 0) * a.table_columns;
     // The same number of whole tiles a share and warp, the first ones from `start` on.
     u32 first_tile = start / TOKENS, end_tile = (end + TOKENS - 1) / TOKENS;
-    // A step takes about three times as long as the merge of one share, and to merge at all about as long as four steps.
+    // A step takes as long as the merge of about eight shares, and to merge at all as long as two steps.
     u32 steps = (end_tile - first_tile + WARPS - 1) / WARPS, shares = 1;
-    while (shares < gridDim.x && shares * shares < 3 * steps && steps > 6) shares++;
+    while (shares < gridDim.x && shares < steps && shares * shares < 8 * steps && steps > 3) shares++;
     if (share >= shares) return;
     u32 each = ((end_tile - first_tile + shares - 1) / shares + WARPS - 1) / WARPS * WARPS;
     u32 from_tile = first_tile + share * each + warp, to_tile = min(first_tile + (share + 1) * each, end_tile);
@@ -112,22 +276,27 @@ template <typename E, int DIM> __device__ __forceinline__ void decode(const Deco
     u32 ring = shared_address(shared) + warp * RING * S::BUFFER;
     u64 values = (u64)a.kv_heads * a.block_tokens * DIM; // from a key to its value
     u32 tile = from_tile, slot = 0;
-    Place<E, DIM> place = place_of<E, DIM>(a, ids, tile, tile < to_tile ? end : 0, kv_head);
-    Place<E, DIM> next = place_of<E, DIM>(a, ids, tile + WARPS, tile + WARPS < to_tile ? end : 0, kv_head);
+    Place<E, DIM> next = place_of<E, DIM>(a, ids, tile, tile < to_tile ? end : 0, kv_head);
+    Place<E, DIM> third = place_of<E, DIM>(a, ids, tile + WARPS, tile + WARPS < to_tile ? end : 0, kv_head);
+    u32 pages = pages_of<E, DIM>(next);
     if (tile < to_tile) {
-        copy_tile<E, DIM>(ring, place, a.slab, 0, tile, start, end, lane);
+        copy_tile<E, DIM>(ring, next, a.slab, 0, tile, start, end, lane);
         commit_copies();
-        copy_tile<E, DIM>(ring + S::BUFFER, place, a.slab, values, tile, start, end, lane);
+        copy_tile<E, DIM>(ring + S::BUFFER, next, a.slab, values, tile, start, end, lane);
+        commit_copies();
+        if (tile + WARPS < to_tile)
+            copy_tile<E, DIM>(ring + 2 * S::BUFFER, third, a.slab, 0, tile + WARPS, start, end, lane);
         commit_copies();
     }
 
+    Scales<E, DIM> scales = scales_of<E, DIM>(a, next, tile, start, end, lane);
     // The queries of all heads, as left operands.
     u32 query[DIM / 16][4];
 #pragma unroll
     for (int k = 0; k < DIM / 16; k++)
 #pragma unroll
         for (int i = 0; i < 4; i++) {
-            u32 head = g + i % 2 * 8, d = k * 16 + i / 2 * 8 + c * 2;
+            u32 head = g + i % 2 * 8, d = k * 16 + (S::BYTES == 2 ? i / 2 * 8 + c * 2 : c * 4 + i / 2 * 2);
             query[k][i] = head < here ? *reinterpret_cast<const u32 *>(a.q + (cell + head) * DIM + d) : 0;
         }
 
@@ -140,47 +309,51 @@ template <typename E, int DIM> __device__ __forceinline__ void decode(const Deco
     float most[2] = {NEGATIVE_INFINITY, NEGATIVE_INFINITY}, weight[2] = {0.0f, 0.0f};
 
     for (; tile < to_tile; tile += WARPS) {
-        // Keys. One younger copy may still be on its way; the buffer after the next one is free.
-        wait_copies<1>();
+        // Keys. Two younger copies may still be on their way: this tile's values and the next one's keys.
+        wait_copies<2>();
         __syncwarp();
         u32 buffer = ring + slot * S::BUFFER;
-        u32 free_slot = slot == 0 ? 2 : slot - 1;
         bool more = tile + WARPS < to_tile;
-        Place<E, DIM> after = next;
-        if (more) {
-            copy_tile<E, DIM>(ring + free_slot * S::BUFFER, next, a.slab, 0, tile + WARPS, start, end, lane);
-            u32 beyond = tile + 2 * WARPS;
-            next = place_of<E, DIM>(a, ids, beyond, beyond < to_tile ? end : 0, kv_head);
-        }
-        commit_copies();
+        next = third;
+        u32 beyond = tile + 2 * WARPS;
+        third = place_of<E, DIM>(a, ids, beyond, beyond < to_tile ? end : 0, kv_head);
         float score[TOKENS / 8][4];
 #pragma unroll
         for (int n = 0; n < TOKENS / 8; n++) {
 #pragma unroll
             for (int i = 0; i < 4; i++) score[n][i] = 0.0f;
-            u32 key_row = n * 8 + lane % 8;
-#pragma unroll
-            for (int k = 0; k < DIM / 32; k++) {
-                u32 key[4];
-                load_matrices(key, buffer + key_row * S::ROW + (((k * 4 + lane / 8) ^ (key_row & 7)) << 4));
-                multiply(score[n], query[2 * k], key[0], key[1], a.q);
-                multiply(score[n], query[2 * k + 1], key[2], key[3], a.q);
-            }
+            score_tokens<E, DIM>(score[n], query, buffer, n * 8, lane);
         }
+        __syncwarp(); // everybody has read the keys: the next values go where they were
+        if (more) copy_tile<E, DIM>(buffer, next, a.slab, values, tile + WARPS, start, end, lane);
+        commit_copies();
 
-        // Softmax over the tile.
+        // Softmax over the tile. With scales, the largest of scores plus the logarithm of the value's scale is what all are
+        // relative to: then a weight times its scale is at most one, whatever the scales are.
+        float of_key[S::SCALED ? TOKENS / 8 : 1][2], of_value[S::SCALED ? TOKENS / 8 : 1][2];
+        if constexpr (S::SCALED) {
+#pragma unroll
+            for (int n = 0; n < TOKENS / 8; n++)
+#pragma unroll
+                for (int i = 0; i < 2; i++) {
+                    u32 from = n * 8 % 32 + c * 2 + i;
+                    of_key[n][i] = __shfl_sync(FULL, scales.key[n / 4], from) * a.scale_log2;
+                    of_value[n][i] = __shfl_sync(FULL, scales.value[n / 4], from);
+                }
+            if (more) scales = scales_of<E, DIM>(a, next, tile + WARPS, start, end, lane);
+        }
         float now[2] = {most[0], most[1]};
 #pragma unroll
         for (int n = 0; n < TOKENS / 8; n++)
 #pragma unroll
             for (int i = 0; i < 4; i++) {
                 u32 token = tile * TOKENS + n * 8 + c * 2 + i % 2;
-                bool there = place.keys[n * 8 / 16] && token >= start && token < end;
-                float s = score[n][i] * a.scale_log2;
+                bool there = (pages >> (n / 2) & 1) && token >= start && token < end;
+                float s = score[n][i] * (S::SCALED ? of_key[n * S::SCALED][i % 2] : a.scale_log2);
                 // The cap is on the natural score; `softcap` and `scale_log2` are both in units of log2(e).
                 if (a.softcap > 0.0f) s = a.softcap * tanh_exp(s / a.softcap);
                 score[n][i] = there ? s : NEGATIVE_INFINITY;
-                now[i / 2] = fmaxf(now[i / 2], score[n][i]);
+                now[i / 2] = fmaxf(now[i / 2], S::SCALED ? score[n][i] + log2_fast(fmaxf(of_value[n * S::SCALED][i % 2], 1e-30f)) : score[n][i]);
             }
         float rescale[2];
 #pragma unroll
@@ -198,6 +371,7 @@ template <typename E, int DIM> __device__ __forceinline__ void decode(const Deco
             for (int i = 0; i < 4; i++) {
                 score[n][i] = exp2_fast(score[n][i] - now[i / 2]);
                 weight[i / 2] += score[n][i];
+                if (S::SCALED) score[n][i] *= of_value[n * S::SCALED][i % 2];
             }
         if (__any_sync(FULL, rescale[0] != 1.0f || rescale[1] != 1.0f)) {
 #pragma unroll
@@ -208,30 +382,22 @@ template <typename E, int DIM> __device__ __forceinline__ void decode(const Deco
 
         // Values.
         slot = slot == 2 ? 0 : slot + 1;
-        wait_copies<1>();
+        wait_copies<2>();
         __syncwarp();
         buffer = ring + slot * S::BUFFER;
-        free_slot = slot == 0 ? 2 : slot - 1;
-        if (more) copy_tile<E, DIM>(ring + free_slot * S::BUFFER, after, a.slab, values, tile + WARPS, start, end, lane);
-        commit_copies();
 #pragma unroll
         for (int k = 0; k < TOKENS / 16; k++) {
             u32 p[4];
 #pragma unroll
             for (int i = 0; i < 4; i++)
-                p[i] = to_pair(score[2 * k + i / 2][i % 2 * 2], score[2 * k + i / 2][i % 2 * 2 + 1], a.q);
-            u32 value_row = k * 16 + lane % 16;
-#pragma unroll
-            for (int d = 0; d < DIM / 16; d++) {
-                u32 value[4];
-                u32 chunk = d * 2 + lane / 16;
-                load_matrices_transposed(value, buffer + value_row * S::ROW + ((chunk ^ (value_row & 7)) << 4));
-                multiply(sums[2 * d], p, value[0], value[1], a.q);
-                multiply(sums[2 * d + 1], p, value[2], value[3], a.q);
-            }
+                p[i] = to_pair(score[2 * k + i / 2][i % 2 * 2], score[2 * k + i / 2][i % 2 * 2 + 1], (const Q *)nullptr);
+            add_values<E, DIM>(sums, p, buffer, k * 16, lane);
         }
+        __syncwarp();
+        if (beyond < to_tile) copy_tile<E, DIM>(buffer, third, a.slab, 0, beyond, start, end, lane);
+        commit_copies();
         slot = slot == 2 ? 0 : slot + 1;
-        place = after;
+        pages = pages_of<E, DIM>(next);
     }
 
     // The warps of this block, in order.
@@ -250,78 +416,64 @@ template <typename E, int DIM> __device__ __forceinline__ void decode(const Deco
 #pragma unroll
     for (int r = 0; r < 2; r++) {
         u32 head = g + r * 8;
+        if (head >= here) continue;
         float top = NEGATIVE_INFINITY;
 #pragma unroll
         for (int w = 0; w < WARPS; w++) top = fmaxf(top, states[w][0][head]);
         float factor = most[r] == NEGATIVE_INFINITY ? 0.0f : exp2_fast(most[r] - top);
+        float *to = merged + (warp * HEADS + head) * DIM;
 #pragma unroll
         for (int d = 0; d < DIM / 8; d++) {
-            float2 pair = make_float2(sums[d][2 * r] * factor, sums[d][2 * r + 1] * factor);
-            *reinterpret_cast<float2 *>(merged + (warp * HEADS + head) * DIM + d * 8 + c * 2) = pair;
+            if constexpr (S::BYTES == 2) {
+                float2 pair = make_float2(sums[d][2 * r] * factor, sums[d][2 * r + 1] * factor);
+                *reinterpret_cast<float2 *>(to + d * 8 + c * 2) = pair;
+            } else {
+                to[d / 2 * 16 + c * 4 + d % 2] = sums[d][2 * r] * factor;
+                to[d / 2 * 16 + c * 4 + d % 2 + 2] = sums[d][2 * r + 1] * factor;
+            }
         }
     }
     __syncthreads();
-    for (u32 i = t; i < here * DIM; i += THREADS) {
-        u32 head = i / DIM, d = i % DIM;
-        float top = NEGATIVE_INFINITY, total = 0.0f, all = 0.0f;
+    for (u32 i = t; i < here * (DIM / 4); i += THREADS) {
+        u32 head = i / (DIM / 4), d = i % (DIM / 4) * 4;
+        float4 total = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
+        float all = 0.0f, top = NEGATIVE_INFINITY;
 #pragma unroll
         for (int w = 0; w < WARPS; w++) top = fmaxf(top, states[w][0][head]);
 #pragma unroll
         for (int w = 0; w < WARPS; w++) {
-            total += merged[(w * HEADS + head) * DIM + d];
+            float4 it = *reinterpret_cast<const float4 *>(merged + (w * HEADS + head) * DIM + d);
+            total = make_float4(total.x + it.x, total.y + it.y, total.z + it.z, total.w + it.w);
             float there = states[w][0][head];
             all += there == NEGATIVE_INFINITY ? 0.0f : states[w][1][head] * exp2_fast(there - top);
         }
         if (shares == 1) {
-            a.out[(cell + head) * DIM + d] = to_bf16(all > 0.0f ? total / all : 0.0f);
+            store_four(a.out + (cell + head) * DIM + d, total, all);
         } else {
             // By the grid's shares, not this sequence's: each has a place of its own.
-            float *part = a.partial + ((cell + head) * gridDim.x + share) * (DIM + 2);
-            part[d] = total;
-            if (d == 0) {
-                part[DIM] = top;
-                part[DIM + 1] = all;
-            }
+            float *part = a.partial + ((cell + head) * gridDim.x + share) * (DIM + 4);
+            *reinterpret_cast<float4 *>(part + d) = total;
+            if (d == 0) *reinterpret_cast<float2 *>(part + DIM) = make_float2(top, all);
         }
     }
     if (shares == 1) return;
 
-    // The shares of this sequence. Everything of this one is visible to whoever sees the count.
-    __threadfence();
+    // The shares of this sequence: the last block to arrive merges them.
     __syncthreads();
     if (t == 0) {
+        // What the barrier made visible to this thread, the fence makes visible to whoever sees the count.
+        __threadfence();
         u32 *arrived = a.arrived + ((u64)sequence * a.kv_heads + kv_head) * groups + first / HEADS;
         // Wraps to zero at the last one: ready for the next launch.
         last = atomicInc(arrived, shares - 1) == shares - 1;
+        __threadfence();
     }
     __syncthreads();
     if (!last) return;
-    __threadfence();
-    // What each share counts for: a warp a head. The rings are free: everybody passed a barrier behind their last use.
-    float *factors = reinterpret_cast<float *>(shared); // [HEADS][MOST_SHARES]
-    const float *parts = a.partial + cell * gridDim.x * (DIM + 2);
-    for (u32 head = warp; head < here; head += WARPS) {
-        const float *part = parts + (u64)head * gridDim.x * (DIM + 2) + DIM;
-        float top = NEGATIVE_INFINITY, all = 0.0f;
-        for (u32 s = lane; s < shares; s += 32) top = fmaxf(top, __ldcg(part + s * (DIM + 2)));
-        top = warp_max(top);
-        for (u32 s = lane; s < shares; s += 32) {
-            float there = __ldcg(part + s * (DIM + 2));
-            float factor = there == NEGATIVE_INFINITY ? 0.0f : exp2_fast(there - top); // an empty share counts nothing
-            factors[head * MOST_SHARES + s] = factor;
-            all = fmaf(factor, __ldcg(part + s * (DIM + 2) + 1), all);
-        }
-        all = warp_sum(all);
-        if (lane == 0) states[0][0][head] = all > 0.0f ? 1.0f / all : 0.0f;
-    }
-    __syncthreads();
-    for (u32 i = t; i < here * DIM; i += THREADS) {
-        u32 head = i / DIM, d = i % DIM;
-        const float *part = parts + (u64)head * gridDim.x * (DIM + 2) + d, *factor = factors + head * MOST_SHARES;
-        float total = 0.0f;
-#pragma unroll 8
-        for (u32 s = 0; s < shares; s++) total = fmaf(factor[s], __ldcg(part + s * (DIM + 2)), total);
-        a.out[(cell + head) * DIM + d] = to_bf16(total * states[0][0][head]);
+    const float *parts = a.partial + cell * gridDim.x * (DIM + 4);
+    for (u32 i = t; i < here * (DIM / 4); i += THREADS) {
+        u32 head = i / (DIM / 4), d = i % (DIM / 4) * 4;
+        merge_shares(a.out + (cell + head) * DIM + d, parts + (u64)head * gridDim.x * (DIM + 4), d, DIM, shares);
     }
 }
 
@@ -334,7 +486,7 @@ template <typename E, int DIM> __device__ __forceinline__ void decode(const Deco
 
 #define ENTRY(KV, DIM, THREADS, BLOCKS)                                                                                \
     extern "C" __global__ void __launch_bounds__(THREADS, RESIDENT(BLOCKS)) paged_decode_##KV##_d##DIM(                \
-        bf16 *out, float *partial, u32 *arrived, const KV *q, const KV *slab, const u32 *ids, const u32 *rows,         \
+        bf16 *out, float *partial, u32 *arrived, const Cache<KV>::Query *q, const KV *slab, const u32 *ids, const u32 *rows,         \
         const u32 *lengths, u64 pool, u64 block_stride, u64 layer_base, u32 block_tokens, u32 table_rows,              \
         u32 table_columns, u32 kv_heads, u32 group, u32 window, float scale_log2, float softcap) {                     \
         decode<KV, DIM>(DecodeArgs<KV>{out, partial, arrived, q, slab, ids, rows, lengths, pool, block_stride,         \
@@ -345,6 +497,9 @@ template <typename E, int DIM> __device__ __forceinline__ void decode(const Deco
 ENTRY(bf16, 64, 128, 4)
 ENTRY(bf16, 128, 128, 3)
 ENTRY(bf16, 256, 64, 4)
+ENTRY(f8, 64, 128, 2)
+ENTRY(f8, 128, 128, 3)
+ENTRY(f8, 256, 64, 4)
 ENTRY(f16, 64, 128, 4)
 ENTRY(f16, 128, 128, 3)
 ENTRY(f16, 256, 64, 4)

@@ -1,11 +1,11 @@
-// Paged prefill attention: any tokens of any sequences, each sees its own sequence up to itself. One block takes 64 tokens
-// of the pass and one query head; the tokens of one sequence that stand together are one run, and the block goes over the
-// keys of each run. Queries stay in registers, keys and values come in tiles through two buffers, the softmax is the online
-// one, all products are on the tensor cores.
+// Paged prefill attention: any tokens of any sequences, each sees its own sequence up to itself. One block takes QUERIES
+// tokens of the pass and one query head; the tokens of one sequence that stand together are one run, and the block goes
+// over the keys of each run. Keys and values come in tiles through two buffers, the next tile while this one is worked on;
+// the softmax is the online one, all products are on the tensor cores.
+//
+// A tile that all queries of a warp see whole is not masked, one that none of them sees is skipped.
 #include "common.cuh"
 #include "mma.cuh"
-
-#define QUERIES 64 // of a block, 16 a warp
 
 template <typename E> struct PrefillArgs {
     bf16 *out;                            // [tokens][heads][DIM]
@@ -17,202 +17,343 @@ template <typename E> struct PrefillArgs {
     float scale_log2, softcap;
 };
 
-template <int DIM> struct Tile {
-    static constexpr int TOKENS = 4096 / DIM; // of a tile of keys: 8 KiB
-    static constexpr int ROW = DIM * 2;
-    static constexpr int CHUNKS = DIM / 8;
-    static constexpr int BUFFER = TOKENS * ROW;
-    static constexpr int GROUPS = TOKENS / 16; // a page has a multiple of 16 tokens
+// How a block is made: WARPS warps with PARTS times 16 queries each, tiles of KEYS keys; queries are HELD in registers, or lie in
+// shared memory. More queries a warp are less reading of keys and values from shared memory, fewer are less registers.
+template <int WARPS_, int PARTS_, int KEYS_, bool HELD_, int BLOCKS_> struct Made {
+    static constexpr int WARPS = WARPS_, PARTS = PARTS_, KEYS = KEYS_, BLOCKS = BLOCKS_;
+    static constexpr bool HELD = HELD_;
+};
+template <int DIM> struct Choice;
+#if __CUDA_ARCH__ >= 1200
+// 99 KB of shared memory, and less of tensor cores to feed from it: small tiles for several blocks of a multiprocessor.
+template <> struct Choice<64> { typedef Made<4, 2, 64, true, 2> How; };
+template <> struct Choice<128> { typedef Made<4, 1, 32, true, 2> How; };
+template <> struct Choice<256> { typedef Made<8, 1, 16, false, 1> How; };
+#else
+template <> struct Choice<64> { typedef Made<4, 2, 128, false, 2> How; };
+template <> struct Choice<128> { typedef Made<4, 2, 64, false, 2> How; };
+template <> struct Choice<256> { typedef Made<8, 1, 64, false, 1> How; };
+#endif
+
+template <int DIM> struct Tile : Choice<DIM>::How {
+    using How = typename Choice<DIM>::How;
+    static constexpr int THREADS = How::WARPS * 32;
+    static constexpr int LINES = How::PARTS * 16;        // queries of a warp
+    static constexpr int QUERIES = How::WARPS * LINES;   // and of the block
+    static constexpr int ROW = DIM * 2;                  // bytes
+    static constexpr int CHUNKS = DIM / 8;               // 16-byte chunks of a row
+    static constexpr int AT_ONCE = THREADS / CHUNKS;     // rows that the block copies at once
+    static constexpr int BUFFER = How::KEYS * ROW;
+    static constexpr int GROUPS = How::KEYS / 16;        // a page has a multiple of 16 tokens
+    static constexpr int SHARED_Q = How::HELD ? 0 : QUERIES * ROW;
 };
 
+// The address of a chunk of a row in shared memory: chunks are permuted, so that matrix loads meet no bank twice.
+template <int DIM> __device__ __forceinline__ u32 at(u32 base, u32 row, u32 chunk) {
+    return base + row * (DIM * 2) + ((chunk ^ (row & 7)) << 4);
+}
+
+// Where 16 tokens of a tile are: the first key's row; null for a hole and behind the end.
 template <typename E, int DIM>
-__device__ __forceinline__ void copy_keys(u32 to, const PrefillArgs<E> &a, const u32 *ids, u32 kv_head, u32 tile, u32 end) {
+__device__ __forceinline__ const E *place_of(const PrefillArgs<E> &a, u32 id, u32 kv_head, u32 token) {
+    return id == HOLE ? nullptr
+                      : a.slab + id * a.block_stride + a.layer_base +
+                            ((u64)kv_head * a.block_tokens + token % a.block_tokens) * DIM;
+}
+
+// Starts the copy of a tile's keys and values. Of them `left` tokens are there; the rest, and holes, become zeros.
+template <typename E, int DIM>
+__device__ __forceinline__ void copy_tile(const PrefillArgs<E> &a, u32 to, const E *const *places, u32 left) {
     using T = Tile<DIM>;
-    u64 values = (u64)a.kv_heads * a.block_tokens * DIM;
+    u64 values = (u64)a.kv_heads * a.block_tokens * DIM; // from a key to its value
+    u32 chunk = threadIdx.x % T::CHUNKS, first = threadIdx.x / T::CHUNKS;
 #pragma unroll
-    for (int i = 0; i < T::TOKENS * T::CHUNKS / 128; i++) {
-        u32 index = i * 128 + threadIdx.x, row = index / T::CHUNKS, chunk = index % T::CHUNKS;
-        u32 token = tile * T::TOKENS + row;
-        u32 id = token < end ? ids[token / a.block_tokens] : HOLE;
-        bool there = id != HOLE;
-        const E *from = there ? a.slab + id * a.block_stride + a.layer_base +
-                                    ((u64)kv_head * a.block_tokens + token % a.block_tokens) * DIM + chunk * 8
-                              : a.slab;
-        u32 at = to + row * T::ROW + ((chunk ^ (row & 7)) << 4);
-        copy16_async(at, from, there ? 16 : 0);
-        copy16_async(at + T::BUFFER, there ? from + values : from, there ? 16 : 0);
+    for (int i = 0; i < T::KEYS / T::AT_ONCE; i++) {
+        u32 row = i * T::AT_ONCE + first;
+        const E *place = places[row / 16];
+        bool there = place && row < left;
+        const E *from = there ? place + (row % 16) * DIM + chunk * 8 : a.slab;
+        u32 where = at<DIM>(to, row, chunk);
+        copy16_async(where, from, there ? 16 : 0);
+        copy16_async(where + T::BUFFER, from + (there ? values : 0), there ? 16 : 0);
     }
 }
 
 template <typename E, int DIM> __device__ __forceinline__ void prefill(const PrefillArgs<E> a) {
     using T = Tile<DIM>;
-    extern __shared__ __align__(128) u8 shared[];
-    __shared__ u32 row_of[QUERIES], position_of[QUERIES];
+    constexpr int PARTS = T::PARTS, KEYS = T::KEYS, LINES = T::LINES;
+    extern __shared__ __align__(1024) u8 shared[];
+    __shared__ u32 row_of[T::QUERIES], position_of[T::QUERIES];
+    __shared__ const E *places[4][T::GROUPS];
+    // Of each warp: tokens from x on, and before y, are seen by none of its queries; those from z on and before w by all.
+    __shared__ uint4 sight[T::WARPS];
+    __shared__ const u32 *ids_of_run;
     u32 lane = threadIdx.x % 32, warp = threadIdx.x / 32, g = lane / 4, c = lane % 4;
-    // Late tokens see the most: they start first.
-    u32 first = (gridDim.x - 1 - blockIdx.x) * QUERIES, head = blockIdx.y, kv_head = head / a.group;
-    u32 heads = a.kv_heads * a.group, count = min((u32)QUERIES, a.tokens - first);
-    if (threadIdx.x < QUERIES) {
-        bool there = threadIdx.x < count;
-        row_of[threadIdx.x] = there ? a.rows[first + threadIdx.x] : HOLE;
-        position_of[threadIdx.x] = there ? a.positions[first + threadIdx.x] : 0;
+    // Heads that share keys run together. Late tokens see the most: they start first.
+    u32 first = (gridDim.y - 1 - blockIdx.y) * T::QUERIES, head = blockIdx.x, kv_head = head / a.group;
+    u32 heads = a.kv_heads * a.group, count = min((u32)T::QUERIES, a.tokens - first);
+    for (u32 i = threadIdx.x; i < T::QUERIES; i += T::THREADS) {
+        row_of[i] = i < count ? a.rows[first + i] : HOLE;
+        position_of[i] = i < count ? a.positions[first + i] : 0;
+    }
+    u32 base = shared_address(shared) + T::SHARED_Q, my_line = warp * LINES;
+
+    // The queries: as left operands in registers, or rows in shared memory.
+    u32 query[T::HELD ? PARTS : 1][T::HELD ? DIM / 16 : 1][4];
+    const E *queries = a.q + ((u64)first * heads + head) * DIM;
+    if (T::HELD) {
+#pragma unroll
+        for (int m = 0; m < PARTS; m++)
+#pragma unroll
+            for (int k = 0; k < DIM / 16; k++)
+#pragma unroll
+                for (int i = 0; i < 4; i++) {
+                    u32 line = my_line + m * 16 + g + i % 2 * 8, d = k * 16 + i / 2 * 8 + c * 2;
+                    const E *from = queries + (u64)line * heads * DIM + d;
+                    query[m * T::HELD][k * T::HELD][i] = line < count ? *reinterpret_cast<const u32 *>(from) : 0;
+                }
+    } else {
+        for (u32 i = threadIdx.x; i < T::QUERIES * T::CHUNKS; i += T::THREADS) {
+            u32 line = i / T::CHUNKS, chunk = i % T::CHUNKS;
+            const E *from = queries + (line < count ? (u64)line * heads * DIM + chunk * 8 : 0);
+            copy16_async(at<DIM>(shared_address(shared), line, chunk), from, line < count ? 16 : 0);
+        }
+        commit_copies();
     }
     __syncthreads();
     bool known = holds_ids_of(a.ids, (u64)a.table_rows * a.table_columns, a.pool);
-    u32 base = shared_address(shared);
 
-    // This lane's two queries.
-    u32 mine[2] = {warp * 16 + g, warp * 16 + g + 8};
-    u32 query[DIM / 16][4];
+    float sums[PARTS][DIM / 8][4];
+    // Of lines g and g + 8 of each part; a weight is this lane's part of it.
+    float most[PARTS][2], weight[PARTS][2];
 #pragma unroll
-    for (int k = 0; k < DIM / 16; k++)
+    for (int m = 0; m < PARTS; m++) {
+        most[m][0] = most[m][1] = NEGATIVE_INFINITY;
+        weight[m][0] = weight[m][1] = 0.0f;
 #pragma unroll
-        for (int i = 0; i < 4; i++) {
-            u32 token = mine[i % 2], d = k * 16 + i / 2 * 8 + c * 2;
-            const E *from = a.q + ((u64)(first + token) * heads + head) * DIM + d;
-            query[k][i] = token < count ? *reinterpret_cast<const u32 *>(from) : 0;
-        }
-    float sums[DIM / 8][4];
+        for (int d = 0; d < DIM / 8; d++)
 #pragma unroll
-    for (int d = 0; d < DIM / 8; d++)
-#pragma unroll
-        for (int i = 0; i < 4; i++) sums[d][i] = 0.0f;
-    float most[2] = {NEGATIVE_INFINITY, NEGATIVE_INFINITY}, weight[2] = {0.0f, 0.0f};
-
+            for (int i = 0; i < 4; i++) sums[m][d][i] = 0.0f;
+    }
     for (u32 from = 0, to = 0; from < count; from = to) {
         u32 row = row_of[from], lowest = HOLE, highest = 0;
+        // And of this warp's queries in it.
+        u32 warp_lowest = HOLE, warp_highest = 0;
         for (to = from; to < count && row_of[to] == row; to++) {
-            lowest = min(lowest, position_of[to]);
-            highest = max(highest, position_of[to]);
+            u32 position = position_of[to];
+            lowest = min(lowest, position);
+            highest = max(highest, position);
+            if (to >= my_line && to < my_line + LINES) {
+                warp_lowest = min(warp_lowest, position);
+                warp_highest = max(warp_highest, position);
+            }
         }
         if (!known || row >= a.table_rows) continue;
-        const u32 *ids = a.ids + (u64)row * a.table_columns;
         u32 end = min(highest + 1, a.table_columns * a.block_tokens);
         u32 start = a.window && lowest + 1 > a.window ? lowest + 1 - a.window : 0;
-        u32 tile = start / T::TOKENS, tiles = (end + T::TOKENS - 1) / T::TOKENS;
-        bool in_run[2] = {mine[0] >= from && mine[0] < to, mine[1] >= from && mine[1] < to};
-        u32 position[2] = {position_of[mine[0]], position_of[mine[1]]};
-        // Whether any query of this warp sees a tile.
-        u32 warp_last = 0;
-        bool warp_in = warp * 16 < to && warp * 16 + 16 > from;
-        for (u32 i = max(from, warp * 16); i < min(to, warp * 16 + 16); i++) warp_last = max(warp_last, position_of[i]);
+        u32 tile = start / KEYS, tiles = (end + KEYS - 1) / KEYS;
 
-        __syncthreads(); // the buffers are free
+        // The ids of a tile are looked up three tiles ahead, and known to the block from two tiles ahead on.
+        auto id_of = [&](u32 tile) {
+            u32 token = tile * KEYS + threadIdx.x * 16;
+            return token < end ? ids_of_run[token / a.block_tokens] : HOLE;
+        };
+        u32 ahead = HOLE;
+        __syncthreads(); // places and buffers are free
+        if (threadIdx.x == 0) ids_of_run = a.ids + (u64)row * a.table_columns;
+        __syncwarp(); // the threads that read it are of this warp
+        if (lane == 0) {
+            bool in = warp_lowest != HOLE, whole = from <= my_line && to >= my_line + LINES;
+            u32 window = a.window ? a.window : HOLE;
+            sight[warp] = make_uint4(in ? warp_highest + 1 : 0, in && warp_lowest >= window ? warp_lowest + 1 - window : 0,
+                                     warp_highest >= window ? warp_highest + 1 - window : 0,
+                                     whole ? min(warp_lowest + 1, end) : 0);
+        }
+        if (threadIdx.x < T::GROUPS) {
+#pragma unroll
+            for (int i = 0; i < 2; i++)
+                places[(tile + i) & 3][threadIdx.x] =
+                    place_of<E, DIM>(a, id_of(tile + i), kv_head, (tile + i) * KEYS + threadIdx.x * 16);
+            ahead = id_of(tile + 2);
+        }
+        __syncthreads();
         u32 stage = 0;
-        if (tile < tiles) copy_keys<E, DIM>(base, a, ids, kv_head, tile, end);
+        if (tile < tiles) copy_tile<E, DIM>(a, base, places[tile & 3], end - tile * KEYS);
         commit_copies();
         for (; tile < tiles; tile++, stage ^= 1) {
+            wait_copies<0>();
+            __syncthreads(); // the tile is there, and the other buffer is free
             if (tile + 1 < tiles)
-                copy_keys<E, DIM>(base + (stage ^ 1) * 2 * T::BUFFER, a, ids, kv_head, tile + 1, end);
+                copy_tile<E, DIM>(a, base + (stage ^ 1) * 2 * T::BUFFER, places[(tile + 1) & 3], end - (tile + 1) * KEYS);
             commit_copies();
-            wait_copies<1>();
-            __syncthreads();
-            u32 keys = base + stage * 2 * T::BUFFER, values = keys + T::BUFFER;
-            if (warp_in && tile * T::TOKENS <= warp_last) {
-                u32 holes = 0;
+            if (threadIdx.x < T::GROUPS) {
+                places[(tile + 2) & 3][threadIdx.x] =
+                    place_of<E, DIM>(a, ahead, kv_head, (tile + 2) * KEYS + threadIdx.x * 16);
+                ahead = id_of(tile + 3);
+            }
+            u32 low = tile * KEYS; // the tile's first token
+            if (low >= sight[warp].x || low + KEYS <= sight[warp].y) continue;
+            // This lane's row of a matrix load of keys, and of values; turned to other chunks of it by an exclusive or: rows begin at
+            // multiples of their size.
+            u32 keys = at<DIM>(base + stage * 2 * T::BUFFER, lane / 16 * 8 + lane % 8, lane / 8 % 2);
+            u32 values = at<DIM>(base + stage * 2 * T::BUFFER + T::BUFFER, lane % 16, lane / 16);
+            u32 lines = at<DIM>(shared_address(shared), my_line + lane % 16, lane / 16);
+
+            float score[PARTS][KEYS / 8][4];
 #pragma unroll
-                for (int i = 0; i < T::GROUPS; i++) {
-                    u32 token = tile * T::TOKENS + i * 16;
-                    if (token >= end || ids[token / a.block_tokens] == HOLE) holes |= 1 << i;
-                }
-                float score[T::TOKENS / 8][4];
+            for (int m = 0; m < PARTS; m++)
 #pragma unroll
-                for (int n = 0; n < T::TOKENS / 8; n++) {
+                for (int n = 0; n < KEYS / 8; n++)
 #pragma unroll
-                    for (int i = 0; i < 4; i++) score[n][i] = 0.0f;
-                    u32 key_row = n * 8 + lane % 8;
+                    for (int i = 0; i < 4; i++) score[m][n][i] = 0.0f;
 #pragma unroll
-                    for (int k = 0; k < DIM / 32; k++) {
-                        u32 key[4];
-                        load_matrices(key, keys + key_row * T::ROW + (((k * 4 + lane / 8) ^ (key_row & 7)) << 4));
-                        multiply(score[n], query[2 * k], key[0], key[1], a.q);
-                        multiply(score[n], query[2 * k + 1], key[2], key[3], a.q);
+            for (int k = 0; k < DIM / 16; k++) {
+                u32 left[PARTS][4];
+#pragma unroll
+                for (int m = 0; m < PARTS; m++) {
+                    if (T::HELD) {
+#pragma unroll
+                        for (int i = 0; i < 4; i++) left[m][i] = query[m * T::HELD][k * T::HELD][i];
+                    } else {
+                        load_matrices(left[m], (lines ^ (k * 32)) + m * 16 * T::ROW);
                     }
                 }
-                float now[2] = {most[0], most[1]};
 #pragma unroll
-                for (int n = 0; n < T::TOKENS / 8; n++)
+                for (int n = 0; n < KEYS / 16; n++) {
+                    u32 key[4];
+                    load_matrices(key, (keys ^ (k * 32)) + n * 16 * T::ROW);
 #pragma unroll
-                    for (int i = 0; i < 4; i++) {
-                        u32 token = tile * T::TOKENS + n * 8 + c * 2 + i % 2, at = position[i / 2];
-                        bool there = in_run[i / 2] && token <= at && (!a.window || token + a.window > at) &&
-                                     token < end && !(holes >> (n / 2) & 1);
-                        float s = score[n][i] * a.scale_log2;
-                        if (a.softcap > 0.0f) s = a.softcap * tanh_exp(s / a.softcap);
-                        score[n][i] = there ? s : NEGATIVE_INFINITY;
-                        now[i / 2] = fmaxf(now[i / 2], score[n][i]);
-                    }
-                float rescale[2];
-#pragma unroll
-                for (int r = 0; r < 2; r++) {
-                    now[r] = fmaxf(now[r], __shfl_xor_sync(FULL, now[r], 1));
-                    now[r] = fmaxf(now[r], __shfl_xor_sync(FULL, now[r], 2));
-                    rescale[r] = now[r] == most[r] ? 1.0f : exp2_fast(most[r] - now[r]);
-                    most[r] = now[r];
-                    weight[r] *= rescale[r];
-                    if (now[r] == NEGATIVE_INFINITY) now[r] = 0.0f; // no token yet: everything below is 2^-inf
-                }
-#pragma unroll
-                for (int n = 0; n < T::TOKENS / 8; n++)
-#pragma unroll
-                    for (int i = 0; i < 4; i++) {
-                        score[n][i] = exp2_fast(score[n][i] - now[i / 2]);
-                        weight[i / 2] += score[n][i];
-                    }
-                if (__any_sync(FULL, rescale[0] != 1.0f || rescale[1] != 1.0f)) {
-#pragma unroll
-                    for (int d = 0; d < DIM / 8; d++)
-#pragma unroll
-                        for (int i = 0; i < 4; i++) sums[d][i] *= rescale[i / 2];
-                }
-#pragma unroll
-                for (int k = 0; k < T::TOKENS / 16; k++) {
-                    u32 p[4];
-#pragma unroll
-                    for (int i = 0; i < 4; i++)
-                        p[i] = to_pair(score[2 * k + i / 2][i % 2 * 2], score[2 * k + i / 2][i % 2 * 2 + 1], a.q);
-                    u32 value_row = k * 16 + lane % 16;
-#pragma unroll
-                    for (int d = 0; d < DIM / 16; d++) {
-                        u32 value[4];
-                        u32 chunk = d * 2 + lane / 16;
-                        load_matrices_transposed(value, values + value_row * T::ROW + ((chunk ^ (value_row & 7)) << 4));
-                        multiply(sums[2 * d], p, value[0], value[1], a.q);
-                        multiply(sums[2 * d + 1], p, value[2], value[3], a.q);
+                    for (int m = 0; m < PARTS; m++) {
+                        multiply(score[m][2 * n], left[m], key[0], key[1], a.q);
+                        multiply(score[m][2 * n + 1], left[m], key[2], key[3], a.q);
                     }
                 }
             }
-            __syncthreads(); // before the next copy goes into the buffer that was just read
+
+            if (a.softcap > 0.0f) {
+                float inward = __fdividef(a.scale_log2, a.softcap), outward = __fdividef(a.softcap, a.scale_log2);
+#pragma unroll
+                for (int m = 0; m < PARTS; m++)
+#pragma unroll
+                    for (int n = 0; n < KEYS / 8; n++)
+#pragma unroll
+                        for (int i = 0; i < 4; i++) score[m][n][i] = tanh_exp(score[m][n][i] * inward) * outward;
+            }
+            u32 holes = 0;
+#pragma unroll
+            for (int i = 0; i < T::GROUPS; i++) holes |= places[tile & 3][i] ? 0 : 1 << i;
+            if (holes || low < sight[warp].z || low + KEYS > sight[warp].w) {
+#pragma unroll
+                for (int m = 0; m < PARTS; m++)
+#pragma unroll
+                    for (int r = 0; r < 2; r++) {
+                        u32 line = my_line + m * 16 + g + r * 8, position = position_of[line];
+                        // Tokens from `begin` to `behind`: none for a query of another run.
+                        bool in_run = line >= from && line < to;
+                        u32 behind = in_run ? min(position + 1, end) : 0;
+                        u32 begin = a.window && position + 1 > a.window ? position + 1 - a.window : 0;
+#pragma unroll
+                        for (int n = 0; n < KEYS / 8; n++)
+#pragma unroll
+                            for (int i = 0; i < 2; i++) {
+                                u32 token = low + n * 8 + c * 2 + i;
+                                bool there = token >= begin && token < behind && !(holes >> (n / 2) & 1);
+                                if (!there) score[m][n][2 * r + i] = NEGATIVE_INFINITY;
+                            }
+                    }
+            }
+
+            float rescale[PARTS][2];
+            bool grown = false;
+#pragma unroll
+            for (int m = 0; m < PARTS; m++)
+#pragma unroll
+                for (int r = 0; r < 2; r++) {
+                    float now = score[m][0][2 * r];
+#pragma unroll
+                    for (int n = 0; n < KEYS / 8; n++) now = fmaxf(now, fmaxf(score[m][n][2 * r], score[m][n][2 * r + 1]));
+                    now = fmaxf(now, __shfl_xor_sync(FULL, now, 1));
+                    now = fmaxf(now, __shfl_xor_sync(FULL, now, 2));
+                    now = fmaxf(most[m][r], now * a.scale_log2);
+                    rescale[m][r] = now == most[m][r] ? 1.0f : exp2_fast(most[m][r] - now);
+                    grown |= now != most[m][r];
+                    most[m][r] = now;
+                    weight[m][r] *= rescale[m][r];
+                    if (now == NEGATIVE_INFINITY) now = 0.0f; // no token yet: everything below is 2^-inf
+#pragma unroll
+                    for (int n = 0; n < KEYS / 8; n++)
+#pragma unroll
+                        for (int i = 0; i < 2; i++) {
+                            score[m][n][2 * r + i] = exp2_fast(fmaf(score[m][n][2 * r + i], a.scale_log2, -now));
+                            weight[m][r] += score[m][n][2 * r + i];
+                        }
+                }
+            if (__any_sync(FULL, grown)) {
+#pragma unroll
+                for (int m = 0; m < PARTS; m++)
+#pragma unroll
+                    for (int d = 0; d < DIM / 8; d++)
+#pragma unroll
+                        for (int i = 0; i < 4; i++) sums[m][d][i] *= rescale[m][i / 2];
+            }
+
+#pragma unroll
+            for (int k = 0; k < KEYS / 16; k++) {
+                u32 p[PARTS][4];
+#pragma unroll
+                for (int m = 0; m < PARTS; m++)
+#pragma unroll
+                    for (int i = 0; i < 4; i++) {
+                        const float *pair = &score[m][2 * k + i / 2][i % 2 * 2];
+                        p[m][i] = to_pair(pair[0], pair[1], a.q);
+                    }
+#pragma unroll
+                for (int d = 0; d < DIM / 16; d++) {
+                    u32 value[4];
+                    load_matrices_transposed(value, (values ^ (d * 32)) + k * 16 * T::ROW);
+#pragma unroll
+                    for (int m = 0; m < PARTS; m++) {
+                        multiply(sums[m][2 * d], p[m], value[0], value[1], a.q);
+                        multiply(sums[m][2 * d + 1], p[m], value[2], value[3], a.q);
+                    }
+                }
+            }
         }
         wait_copies<0>();
     }
 
 #pragma unroll
-    for (int r = 0; r < 2; r++) {
-        weight[r] += __shfl_xor_sync(FULL, weight[r], 1);
-        weight[r] += __shfl_xor_sync(FULL, weight[r], 2);
-        float inverse = weight[r] > 0.0f ? 1.0f / weight[r] : 0.0f;
-        if (mine[r] >= count) continue;
-        bf16 *to = a.out + ((u64)(first + mine[r]) * heads + head) * DIM + c * 2;
+    for (int m = 0; m < PARTS; m++)
 #pragma unroll
-        for (int d = 0; d < DIM / 8; d++)
-            *reinterpret_cast<u32 *>(to + d * 8) = to_bf16x2(sums[d][2 * r] * inverse, sums[d][2 * r + 1] * inverse);
-    }
+        for (int r = 0; r < 2; r++) {
+            u32 line = my_line + m * 16 + g + r * 8;
+            float all = weight[m][r];
+            all += __shfl_xor_sync(FULL, all, 1);
+            all += __shfl_xor_sync(FULL, all, 2);
+            float inverse = all > 0.0f ? 1.0f / all : 0.0f;
+            if (line >= count) continue;
+            bf16 *to = a.out + ((u64)(first + line) * heads + head) * DIM + c * 2;
+#pragma unroll
+            for (int d = 0; d < DIM / 8; d++) {
+                u32 pair = to_bf16x2(sums[m][d][2 * r] * inverse, sums[m][d][2 * r + 1] * inverse);
+                *reinterpret_cast<u32 *>(to + d * 8) = pair;
+            }
+        }
 }
 
-#define ENTRY(KV, DIM, BLOCKS)                                                                                         \
-    extern "C" __global__ void __launch_bounds__(128, BLOCKS) paged_prefill_##KV##_d##DIM(                             \
+#define ENTRY(KV, DIM)                                                                                                 \
+    extern "C" __global__ void __launch_bounds__(Tile<DIM>::THREADS, Tile<DIM>::BLOCKS) paged_prefill_##KV##_d##DIM(   \
         bf16 *out, const KV *q, const KV *slab, const u32 *ids, const u32 *rows, const u32 *positions, u64 pool,       \
-        u64 block_stride, u64 layer_base, u32 block_tokens, u32 table_rows, u32 table_columns, u32 tokens,             \
-        u32 kv_heads, u32 group, u32 window, float scale_log2, float softcap) {                                        \
+        u64 block_stride, u64 layer_base, u32 block_tokens, u32 table_rows, u32 table_columns, u32 kv_heads,           \
+        u32 group, u32 window, float scale_log2, float softcap, u32 tokens) {                                          \
         prefill<KV, DIM>(PrefillArgs<KV>{out, q, slab, ids, rows, positions, pool, block_stride, layer_base,           \
                                          block_tokens, table_rows, table_columns, tokens, kv_heads, group, window,     \
                                          scale_log2, softcap});                                                        \
     }
 
-ENTRY(bf16, 64, 2)
-ENTRY(bf16, 128, 2)
-ENTRY(bf16, 256, 2)
-ENTRY(f16, 64, 2)
-ENTRY(f16, 128, 2)
-ENTRY(f16, 256, 2)
+ENTRY(bf16, 64)
+ENTRY(bf16, 128)
+ENTRY(bf16, 256)
+ENTRY(f16, 64)
+ENTRY(f16, 128)
+ENTRY(f16, 256)

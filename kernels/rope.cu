@@ -45,7 +45,8 @@ extern "C" __global__ void __launch_bounds__(128)
 // rotated. `normed`: queries and keys are normalised by head first. head_dim is a multiple of 4 and at most 256, pairs
 // is even.
 //
-// E is the element of queries and of the cache, W that of the norms.
+// Q is the element of queries, E that of the cache, W that of the norms. A cache of e4m3 has a scale for each key and each value
+// behind the values, in f32, keys' first: the largest of its elements over 448.
 struct RopeArgs {
     const bf16 *qkv;
     const float *angles;
@@ -65,8 +66,32 @@ __device__ __forceinline__ float2 weights_at(const float *weight, u32 e) {
     return *reinterpret_cast<const float2 *>(weight + e);
 }
 
-template <typename E, typename W>
-__device__ __forceinline__ void rope_kv_write(E *q, E *slab, const W *q_norm, const W *k_norm, const RopeArgs &a) {
+// Writes a head: each lane's pairs of neighbours.
+template <typename T>
+__device__ __forceinline__ void write_head(T *to, float *, const float (&low)[4], const float (&high)[4], u32 head_dim, u32 lane) {
+#pragma unroll
+    for (int i = 0; i < 4; i++) {
+        u32 e = 2 * (lane + 32 * i);
+        if (e < head_dim) *reinterpret_cast<u32 *>(to + e) = to_pair(low[i], high[i], to);
+    }
+}
+__device__ __forceinline__ void write_head(f8 *to, float *scale, const float (&low)[4], const float (&high)[4], u32 head_dim,
+                                           u32 lane) {
+    float most = 0.0f;
+#pragma unroll
+    for (int i = 0; i < 4; i++) most = fmaxf(most, fmaxf(fabsf(low[i]), fabsf(high[i])));
+    most = warp_max(most);
+    float inverse = most > 1e-30f ? 448.0f / most : 1.0f;
+    if (lane == 0) *scale = most > 1e-30f ? most * (1.0f / 448.0f) : 1.0f;
+#pragma unroll
+    for (int i = 0; i < 4; i++) {
+        u32 e = 2 * (lane + 32 * i);
+        if (e < head_dim) *reinterpret_cast<u16 *>(to + e) = to_f8x2(low[i] * inverse, high[i] * inverse);
+    }
+}
+
+template <typename Q, typename E, typename W>
+__device__ __forceinline__ void rope_kv_write(Q *q, E *slab, const W *q_norm, const W *k_norm, const RopeArgs &a) {
     u64 pool = a.pool, units = a.units;
     u32 table_rows = a.table_rows, table_columns = a.table_columns, block_tokens = a.block_tokens;
     u32 heads = a.heads, kv_heads = a.kv_heads, head_dim = a.head_dim, pairs = a.pairs, flags = a.flags;
@@ -80,10 +105,9 @@ __device__ __forceinline__ void rope_kv_write(E *q, E *slab, const W *q_norm, co
     bool interleaved = flags & 1, normed = flags & 2;
     const bf16 *from = a.qkv + (token * all + head) * head_dim;
 
-    E *to;
-    if (head < heads) {
-        to = q + (token * heads + head) * head_dim;
-    } else {
+    E *to = nullptr;
+    float *scale = nullptr;
+    if (head >= heads) {
         u32 row = a.rows[token], position = a.positions[token];
         u32 column = position / block_tokens;
         if (row >= table_rows || column >= table_columns) return;
@@ -91,7 +115,10 @@ __device__ __forceinline__ void rope_kv_write(E *q, E *slab, const W *q_norm, co
         u32 id = a.ids[(u64)row * table_columns + column];
         if (id == HOLE) return;
         u32 part = head - heads; // keys, then values
-        to = slab + id * a.block_stride + a.layer_base + ((u64)part * block_tokens + position % block_tokens) * head_dim;
+        E *layer = slab + id * a.block_stride + a.layer_base;
+        u64 slot = (u64)part * block_tokens + position % block_tokens;
+        to = layer + slot * head_dim;
+        scale = reinterpret_cast<float *>(layer + 2 * (u64)kv_heads * block_tokens * head_dim) + slot;
     }
 
     // Each lane holds up to four pairs of neighbours.
@@ -160,16 +187,15 @@ __device__ __forceinline__ void rope_kv_write(E *q, E *slab, const W *q_norm, co
             }
         }
     }
-#pragma unroll
-    for (int i = 0; i < 4; i++) {
-        u32 e = 2 * (lane + 32 * i);
-        if (e < head_dim) *reinterpret_cast<u32 *>(to + e) = to_pair(low[i], high[i], to);
-    }
+    if (head < heads)
+        write_head(q + (token * heads + head) * head_dim, scale, low, high, head_dim, lane);
+    else
+        write_head(to, scale, low, high, head_dim, lane);
 }
 
-#define ENTRY(KV, NORM)                                                                                                \
+#define ENTRY(KV, Q, NORM)                                                                                               \
     extern "C" __global__ void __launch_bounds__(128) rope_kv_write_##KV(                                              \
-        KV *q, KV *slab, const bf16 *qkv, const float *angles, const u32 *ids, const u32 *rows, const u32 *positions,  \
+        Q *q, KV *slab, const bf16 *qkv, const float *angles, const u32 *ids, const u32 *rows, const u32 *positions,  \
         const NORM *q_norm, const NORM *k_norm, u64 pool, u64 block_stride, u64 layer_base, u32 block_tokens,          \
         u32 table_rows, u32 table_columns, u32 heads, u32 kv_heads, u32 head_dim, u32 pairs, u32 flags, float epsilon, \
         u64 units) {                                                                                                   \
@@ -178,5 +204,6 @@ __device__ __forceinline__ void rope_kv_write(E *q, E *slab, const W *q_norm, co
                                table_rows, table_columns, heads, kv_heads, head_dim, pairs, flags, epsilon, units});   \
     }
 
-ENTRY(bf16, bf16)
-ENTRY(f16, float)
+ENTRY(bf16, bf16, bf16)
+ENTRY(f16, f16, float)
+ENTRY(f8, f16, float)

@@ -91,6 +91,8 @@ pub struct DeviceInfo {
     pub capability: (u32, u32),
     /// Its multiprocessors.
     pub multiprocessors: u32,
+    /// The most shared memory that a block can have, in bytes.
+    pub shared: u32,
     /// Its memory, in bytes.
     pub total: u64,
     /// The CUDA version that the driver supports, as it numbers versions: 13000 is 13.0.
@@ -297,8 +299,9 @@ fn describe(device: sys::CUdevice, ordinal: u32, cuda: i32) -> Result<DeviceInfo
         attribute(device, A::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR)?,
     );
     let multiprocessors = attribute(device, A::CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT)?;
+    let shared = attribute(device, A::CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN)?;
     let name = String::from_utf8_lossy(&name).into_owned();
-    Ok(DeviceInfo { ordinal, name, capability, multiprocessors, total: total as u64, cuda })
+    Ok(DeviceInfo { ordinal, name, capability, multiprocessors, shared, total: total as u64, cuda })
 }
 
 #[cfg(test)]

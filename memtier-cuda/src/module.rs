@@ -23,10 +23,6 @@ use crate::{
     launch::Function,
 };
 
-/// Shared memory that a block may take, its own and dynamic, in bytes: two blocks of this size fit on a multiprocessor of
-/// the smallest device served.
-const SHARED: i32 = 49 << 10;
-
 /// The kernels of this crate on one device. A name: clones share the loaded code, and recorded graphs keep it.
 #[derive(Clone)]
 pub struct Kernels(Arc<Loaded>);
@@ -173,8 +169,9 @@ pub(crate) fn function(module: &Module, entry: &'static str, params: &[usize]) -
     // SAFETY: a live function; writes one integer.
     let result = unsafe { sys::cuFuncGetAttribute(&mut own, A::CU_FUNC_ATTRIBUTE_SHARED_SIZE_BYTES, raw) };
     check("cuFuncGetAttribute", result)?;
+    let dynamic = module.context.info.shared as i32 - own;
     // SAFETY: a live function.
-    check("cuFuncSetAttribute", unsafe { sys::cuFuncSetAttribute(raw, most, SHARED - own) })?;
+    check("cuFuncSetAttribute", unsafe { sys::cuFuncSetAttribute(raw, most, dynamic) })?;
     Ok(Function(raw))
 }
 

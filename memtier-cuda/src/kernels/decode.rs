@@ -4,10 +4,16 @@ use memtier::{
     BlockId, Cuda, Fits, Input, Is, LaunchError, Place, PoolKind, Recorder, SameElement, Slab, StableSpanMut, bf16,
 };
 
-use super::{KvElement, PagedKv, aligned, entries::Kernel, expect, narrow, paged::whole_pages, product, require};
+use super::{
+    KvElement, PagedKv, aligned,
+    entries::Kernel,
+    expect, narrow,
+    paged::{Attending, Cache, join},
+    product, require,
+};
 use crate::{
     Kernels,
-    launch::{Arg, Grid, launch},
+    launch::{Grid, launch},
 };
 
 /// Query heads that one block handles: the rows of a matrix instruction.
@@ -41,14 +47,14 @@ pub struct DecodeWork<'x, 's, P> {
 impl DecodeShape {
     /// Shares that use the device well for `batch` sequences of `context` tokens.
     pub fn shares_for(kernels: &Kernels, kv: &PagedKv, heads: usize, batch: usize, context: usize) -> usize {
-        let Ok(Variant { tokens, .. }) = variant(false, kv.head_dim) else { return 1 };
+        let Ok(Variant { tokens, .. }) = variant(Cache::Bf16, kv.head_dim) else { return 1 };
         let groups = heads.div_ceil(kv.kv_heads.max(1)).div_ceil(TOGETHER);
         shares_for(kernels.multiprocessors() as usize, batch * kv.kv_heads * groups, context.div_ceil(tokens))
     }
 
     /// f32 elements of [`DecodeWork::partial`] for `batch` sequences, or `None` on overflow.
     pub fn partial_units(&self, batch: usize, head_dim: usize) -> Option<usize> {
-        batch.checked_mul(self.heads)?.checked_mul(self.shares)?.checked_mul(head_dim.checked_add(2)?)
+        batch.checked_mul(self.heads)?.checked_mul(self.shares)?.checked_mul(head_dim.checked_add(4)?)
     }
 
     /// Elements of [`DecodeWork::arrived`] for `batch` sequences, or `None` on overflow.
@@ -70,24 +76,27 @@ struct Variant {
 /// Shared memory of a block: what its warps copy into, 48 KiB for every head size.
 const SHARED: u32 = 48 << 10;
 
-fn variant(f16: bool, head_dim: usize) -> Result<Variant, LaunchError> {
-    match (head_dim, f16) {
-        (64, false) => Ok(Variant { kernel: Kernel::DecodeD64, threads: 128, tokens: 128 }),
-        (128, false) => Ok(Variant { kernel: Kernel::DecodeD128, threads: 128, tokens: 64 }),
-        (256, false) => Ok(Variant { kernel: Kernel::DecodeD256, threads: 64, tokens: 32 }),
-        (64, true) => Ok(Variant { kernel: Kernel::DecodeF16D64, threads: 128, tokens: 128 }),
-        (128, true) => Ok(Variant { kernel: Kernel::DecodeF16D128, threads: 128, tokens: 64 }),
-        (256, true) => Ok(Variant { kernel: Kernel::DecodeF16D256, threads: 64, tokens: 32 }),
+fn variant(cache: Cache, head_dim: usize) -> Result<Variant, LaunchError> {
+    let (kernel, threads, tokens) = match (cache, head_dim) {
+        (Cache::Bf16, 64) => (Kernel::DecodeD64, 128, 128),
+        (Cache::Bf16, 128) => (Kernel::DecodeD128, 128, 64),
+        (Cache::Bf16, 256) => (Kernel::DecodeD256, 64, 32),
+        (Cache::F16, 64) => (Kernel::DecodeF16D64, 128, 128),
+        (Cache::F16, 128) => (Kernel::DecodeF16D128, 128, 64),
+        (Cache::F16, 256) => (Kernel::DecodeF16D256, 64, 32),
+        (Cache::F8, 64) => (Kernel::DecodeF8D64, 128, 256),
+        (Cache::F8, 128) => (Kernel::DecodeF8D128, 128, 128),
+        (Cache::F8, 256) => (Kernel::DecodeF8D256, 64, 32),
         _ => {
             let why = "heads of 64, 128 and 256 elements are served";
-            Err(LaunchError::Unsupported { what: "paged_decode: head_dim", why })
+            return Err(LaunchError::Unsupported { what: "paged_decode: head_dim", why });
         }
-    }
+    };
+    Ok(Variant { kernel, threads, tokens })
 }
 
-/// Attention of one query a sequence to its pages, which hold bf16 or f16, and so does `q`: it and `out` are batch x heads x
-/// head_dim, `rows` names the page table
-/// row of each sequence, `lengths` its tokens, the query's own included. A sequence of length zero, one whose row is not in
+/// Attention of one query a sequence to its pages, which hold bf16, f16 or e4m3: `q` (of [`KvElement::Query`]) and `out` are
+/// batch x heads x head_dim, `rows` names the page table row of each sequence, `lengths` its tokens, the query's own included. A sequence of length zero, one whose row is not in
 /// the table, and one whose pages are all holes get zeros.
 ///
 /// # Errors
@@ -98,7 +107,7 @@ pub fn paged_decode<K: PoolKind<Element: KvElement>, P: Place<Space: Is<Cuda>>, 
     kernels: &Kernels,
     out: &mut StableSpanMut<'_, impl SameElement<bf16>, impl Fits<P>>,
     work: DecodeWork<'_, '_, W>,
-    q: impl Input<K::Element, P>,
+    q: impl Input<<K::Element as KvElement>::Query, P>,
     slab: &Slab<'_, K, impl Fits<P>>,
     ids: impl Input<BlockId<K>, P>,
     [rows, lengths]: [impl Input<u32, P>; 2],
@@ -107,16 +116,15 @@ pub fn paged_decode<K: PoolKind<Element: KvElement>, P: Place<Space: Is<Cuda>>, 
     let (out, slab, ids, q) = (out.output::<bf16, P>(on), slab.raw(), ids.input(), q.input());
     let (partial, arrived) = (work.partial.output::<f32, P>(on), work.arrived.output::<u32, P>(on));
     let (rows, lengths) = (rows.input(), lengths.input());
-    let PagedKv { layer_base, kv_heads, head_dim } = kv;
+    let PagedKv { kv_heads, head_dim, .. } = kv;
     let DecodeShape { heads, scale, window, softcap, shares } = shape;
     let (what, batch) = ("paged_decode", rows.units());
-    let table = kv.check(what, (slab.block_units(), slab.block_tokens(), slab.pool()), ids.meta())?;
-    require(heads > 0 && heads.is_multiple_of(kv_heads), what, "query heads must be a multiple of key/value heads")?;
+    let pages = (slab.block_units(), slab.block_tokens(), slab.pool());
+    let attending = Attending { heads, scale, window, softcap };
+    let layer = kv.attention::<K::Element>(what, pages, ids.meta(), attending)?;
     require((1..=MOST_SHARES).contains(&shares), what, "there must be at least one share, and at most 128")?;
-    require(window != Some(0), what, "a window of no tokens sees nothing: use `None` for no window")?;
     let groups = (heads / kv_heads).div_ceil(TOGETHER);
-    let Variant { kernel, threads, .. } = variant(<K::Element as KvElement>::F16, head_dim)?;
-    whole_pages(what, slab.block_tokens())?;
+    let Variant { kernel, threads, .. } = variant(<K::Element as KvElement>::CACHE, head_dim)?;
     expect("paged_decode: lengths", batch, lengths.units())?;
     expect("paged_decode: q", product(what, &[batch, heads, head_dim])?, q.units())?;
     expect("paged_decode: out", q.units(), out.units())?;
@@ -129,32 +137,14 @@ pub fn paged_decode<K: PoolKind<Element: KvElement>, P: Place<Space: Is<Cuda>>, 
         return Ok(());
     }
     aligned(what, 8, &[out.addr(), q.addr()])?;
+    aligned(what, 16, &[partial.addr()])?;
     let blocks = (narrow(what, shares)?, narrow(what, kv_heads * groups)?, narrow(what, batch)?);
     let fits = blocks.1 <= 65_535 && blocks.2 <= 65_535;
     require(fits, what, "a launch takes at most 65535 sequences, and as many key/value heads")?;
     let grid = Grid { blocks, threads, shared: SHARED };
-    let log2e = std::f32::consts::LOG2_E;
-    let words = [
-        out.addr(),
-        partial.addr(),
-        arrived.addr(),
-        q.addr(),
-        slab.base(),
-        ids.addr(),
-        rows.addr(),
-        lengths.addr(),
-        slab.pool(),
-        slab.block_units() as u64,
-        layer_base as u64,
-        narrow(what, slab.block_tokens())?.word(),
-        table.0.word(),
-        table.1.word(),
-        narrow(what, kv_heads)?.word(),
-        narrow(what, heads / kv_heads)?.word(),
-        narrow(what, window.unwrap_or(0))?.word(),
-        (scale * log2e).word(),
-        (softcap.unwrap_or(0.0) * log2e).word(),
-    ];
+    let spans =
+        [out.addr(), partial.addr(), arrived.addr(), q.addr(), slab.base(), ids.addr(), rows.addr(), lengths.addr()];
+    let words: [u64; 19] = join(spans, layer);
     let streams = [
         out.stream(),
         partial.stream(),
@@ -176,11 +166,14 @@ pub fn paged_decode<K: PoolKind<Element: KvElement>, P: Place<Space: Is<Cuda>>, 
 }
 
 /// `blocks` blocks of `steps` steps each with one share, on `multiprocessors` that work alike. One block nearly saturates its
-/// multiprocessor's part of the memory, so what counts is the multiprocessor with the most blocks; the merge costs about a
-/// third of a step a share. (Fitted to sweeps over shares on an H200.)
+/// multiprocessor's part of the memory, so what counts is the multiprocessor with the most blocks; the merge costs about an
+/// eighth of a step a share. Many blocks balance themselves. (Fitted to sweeps over shares on an H200.)
 fn shares_for(multiprocessors: usize, blocks: usize, steps: usize) -> usize {
     let (multiprocessors, blocks, steps) = (multiprocessors.max(1), blocks.max(1), steps.max(1));
-    let cost = |shares: usize| 3 * (blocks * shares).div_ceil(multiprocessors) * steps.div_ceil(shares) + shares;
+    if blocks >= 2 * multiprocessors {
+        return 1;
+    }
+    let cost = |shares: usize| 8 * (blocks * shares).div_ceil(multiprocessors) * steps.div_ceil(shares) + shares;
     (1..=steps.min(MOST_SHARES)).min_by_key(|shares| cost(*shares)).unwrap_or(1)
 }
 
@@ -201,6 +194,7 @@ mod tests {
         assert_eq!(shares_for(132, 64, 64), 2);
         assert_eq!(shares_for(132, 96, 32), 4);
         assert_eq!(shares_for(132, 8, 128), 16);
+        assert_eq!(shares_for(132, 3, 8), 8);
         assert_eq!(shares_for(132, 1, 1), 1);
     }
 }

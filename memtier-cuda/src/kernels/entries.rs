@@ -59,6 +59,8 @@ entries! {
         (Out Out In In In In In In In U64 U64 U64 U32 U32 U32 U32 U32 U32 U32 U32 F32 U64);
     RopeKvWriteF16 = "rope" "rope_kv_write_f16"
         (Out Out In In In In In In In U64 U64 U64 U32 U32 U32 U32 U32 U32 U32 U32 F32 U64);
+    RopeKvWriteF8 = "rope" "rope_kv_write_f8"
+        (Out Out In In In In In In In U64 U64 U64 U32 U32 U32 U32 U32 U32 U32 U32 F32 U64);
     DecodeD64 = "decode" "paged_decode_bf16_d64"
         (Out Out Out In In In In In U64 U64 U64 U32 U32 U32 U32 U32 U32 F32 F32);
     DecodeD128 = "decode" "paged_decode_bf16_d128"
@@ -71,18 +73,24 @@ entries! {
         (Out Out Out In In In In In U64 U64 U64 U32 U32 U32 U32 U32 U32 F32 F32);
     DecodeF16D256 = "decode" "paged_decode_f16_d256"
         (Out Out Out In In In In In U64 U64 U64 U32 U32 U32 U32 U32 U32 F32 F32);
+    DecodeF8D64 = "decode" "paged_decode_f8_d64"
+        (Out Out Out In In In In In U64 U64 U64 U32 U32 U32 U32 U32 U32 F32 F32);
+    DecodeF8D128 = "decode" "paged_decode_f8_d128"
+        (Out Out Out In In In In In U64 U64 U64 U32 U32 U32 U32 U32 U32 F32 F32);
+    DecodeF8D256 = "decode" "paged_decode_f8_d256"
+        (Out Out Out In In In In In U64 U64 U64 U32 U32 U32 U32 U32 U32 F32 F32);
     PrefillD64 = "prefill" "paged_prefill_bf16_d64"
-        (Out In In In In In U64 U64 U64 U32 U32 U32 U32 U32 U32 U32 F32 F32);
+        (Out In In In In In U64 U64 U64 U32 U32 U32 U32 U32 U32 F32 F32 U32);
     PrefillD128 = "prefill" "paged_prefill_bf16_d128"
-        (Out In In In In In U64 U64 U64 U32 U32 U32 U32 U32 U32 U32 F32 F32);
+        (Out In In In In In U64 U64 U64 U32 U32 U32 U32 U32 U32 F32 F32 U32);
     PrefillD256 = "prefill" "paged_prefill_bf16_d256"
-        (Out In In In In In U64 U64 U64 U32 U32 U32 U32 U32 U32 U32 F32 F32);
+        (Out In In In In In U64 U64 U64 U32 U32 U32 U32 U32 U32 F32 F32 U32);
     PrefillF16D64 = "prefill" "paged_prefill_f16_d64"
-        (Out In In In In In U64 U64 U64 U32 U32 U32 U32 U32 U32 U32 F32 F32);
+        (Out In In In In In U64 U64 U64 U32 U32 U32 U32 U32 U32 F32 F32 U32);
     PrefillF16D128 = "prefill" "paged_prefill_f16_d128"
-        (Out In In In In In U64 U64 U64 U32 U32 U32 U32 U32 U32 U32 F32 F32);
+        (Out In In In In In U64 U64 U64 U32 U32 U32 U32 U32 U32 F32 F32 U32);
     PrefillF16D256 = "prefill" "paged_prefill_f16_d256"
-        (Out In In In In In U64 U64 U64 U32 U32 U32 U32 U32 U32 U32 F32 F32);
+        (Out In In In In In U64 U64 U64 U32 U32 U32 U32 U32 U32 F32 F32 U32);
     ProjectFew1 = "project" "project_few_r1" (Out In In In In In U32 U32 U32 U32 U32 U32 F32);
     ProjectGated1 = "project" "project_gated_r1" (Out In In In In U32 U32 U32 U32 F32);
     ProjectFew4 = "project" "project_few_r4" (Out In In In In In U32 U32 U32 U32 U32 U32 F32);

@@ -4,16 +4,17 @@ use memtier::{
     BlockId, Cuda, Fits, Input, Is, LaunchError, Place, PoolKind, Recorder, SameElement, Slab, StableSpanMut, bf16,
 };
 
-use super::{KvElement, PagedKv, aligned, entries::Kernel, expect, narrow, paged::whole_pages, product, require};
+use super::{
+    KvElement, PagedKv, aligned,
+    entries::Kernel,
+    expect, narrow,
+    paged::{Attending, Cache, join},
+    product, require,
+};
 use crate::{
     Kernels,
     launch::{Arg, Grid, launch},
 };
-
-/// Tokens of a pass that one block takes.
-const QUERIES: usize = 64;
-/// Shared memory of a block: two tiles of keys and of values, 8 KiB each.
-const SHARED: u32 = 32 << 10;
 
 /// How a layer attends in prefill.
 #[derive(Clone, Copy, PartialEq, Debug)]
@@ -28,19 +29,47 @@ pub struct PrefillShape {
     pub softcap: Option<f32>,
 }
 
-fn variant(f16: bool, head_dim: usize) -> Result<Kernel, LaunchError> {
-    match (head_dim, f16) {
-        (64, false) => Ok(Kernel::PrefillD64),
-        (128, false) => Ok(Kernel::PrefillD128),
-        (256, false) => Ok(Kernel::PrefillD256),
-        (64, true) => Ok(Kernel::PrefillF16D64),
-        (128, true) => Ok(Kernel::PrefillF16D128),
-        (256, true) => Ok(Kernel::PrefillF16D256),
+/// How the kernel for a cache and a head size is launched.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+struct Variant {
+    kernel: Kernel,
+    threads: u32,
+    /// Tokens of a pass that one block takes.
+    queries: usize,
+    /// Bytes of shared memory of a block.
+    shared: u32,
+}
+
+fn variant(target: &str, cache: Cache, head_dim: usize) -> Result<Variant, LaunchError> {
+    let kernel = match (cache, head_dim) {
+        (Cache::Bf16, 64) => Kernel::PrefillD64,
+        (Cache::Bf16, 128) => Kernel::PrefillD128,
+        (Cache::Bf16, 256) => Kernel::PrefillD256,
+        (Cache::F16, 64) => Kernel::PrefillF16D64,
+        (Cache::F16, 128) => Kernel::PrefillF16D128,
+        (Cache::F16, 256) => Kernel::PrefillF16D256,
+        (Cache::F8, _) => {
+            let why = "a pass over e4m3 pages is not served: prefill into bf16 or f16 pages, or decode";
+            return Err(LaunchError::Unsupported { what: "paged_prefill: pages", why });
+        }
         _ => {
             let why = "heads of 64, 128 and 256 elements are served";
-            Err(LaunchError::Unsupported { what: "paged_prefill: head_dim", why })
+            return Err(LaunchError::Unsupported { what: "paged_prefill: head_dim", why });
         }
-    }
+    };
+    // As `Choice` in `prefill.cu` has them.
+    let (warps, parts, keys, held) = match (target, head_dim) {
+        ("sm_90a", 64) => (4, 2, 128, false),
+        ("sm_90a", 128) => (4, 2, 64, false),
+        ("sm_90a", _) => (8, 1, 64, false),
+        (_, 64) => (4, 2, 64, true),
+        (_, 128) => (4, 1, 32, true),
+        _ => (8, 1, 16, false),
+    };
+    let queries = warps * parts * 16;
+    // Two tiles of keys and of values, and the queries where registers do not hold them.
+    let rows = 4 * keys + if held { 0 } else { queries };
+    Ok(Variant { kernel, threads: 32 * warps as u32, queries, shared: (rows * head_dim * 2) as u32 })
 }
 
 /// Causal attention of tokens to the pages of their own sequences: `q` and `out` are tokens x heads x head_dim, `rows` and
@@ -55,7 +84,7 @@ pub fn paged_prefill<K: PoolKind<Element: KvElement>, P: Place<Space: Is<Cuda>>>
     on: &Recorder<P>,
     kernels: &Kernels,
     out: &mut StableSpanMut<'_, impl SameElement<bf16>, impl Fits<P>>,
-    q: impl Input<K::Element, P>,
+    q: impl Input<<K::Element as KvElement>::Query, P>,
     slab: &Slab<'_, K, impl Fits<P>>,
     ids: impl Input<BlockId<K>, P>,
     [rows, positions]: [impl Input<u32, P>; 2],
@@ -63,15 +92,15 @@ pub fn paged_prefill<K: PoolKind<Element: KvElement>, P: Place<Space: Is<Cuda>>>
 ) -> Result<(), LaunchError> {
     let (out, slab, ids, q) = (out.output::<bf16, P>(on), slab.raw(), ids.input(), q.input());
     let (rows, positions) = (rows.input(), positions.input());
-    let PagedKv { layer_base, kv_heads, head_dim } = kv;
+    let PagedKv { head_dim, .. } = kv;
     let PrefillShape { heads, scale, window, softcap } = shape;
     let (what, tokens) = ("paged_prefill", rows.units());
-    let table = kv.check(what, (slab.block_units(), slab.block_tokens(), slab.pool()), ids.meta())?;
-    require(heads > 0 && heads.is_multiple_of(kv_heads), what, "query heads must be a multiple of key/value heads")?;
-    require(heads <= 65_535, what, "a launch takes at most 65535 heads")?;
-    require(window != Some(0), what, "a window of no tokens sees nothing: use `None` for no window")?;
-    let kernel = variant(<K::Element as KvElement>::F16, head_dim)?;
-    whole_pages(what, slab.block_tokens())?;
+    let pages = (slab.block_units(), slab.block_tokens(), slab.pool());
+    let attending = Attending { heads, scale, window, softcap };
+    let layer = kv.attention::<K::Element>(what, pages, ids.meta(), attending)?;
+    require(scale > 0.0, what, "the scale of scores must be above 0")?;
+    let Variant { kernel, threads, queries, shared } =
+        variant(kernels.target(), <K::Element as KvElement>::CACHE, head_dim)?;
     expect("paged_prefill: positions", tokens, positions.units())?;
     expect("paged_prefill: q", product(what, &[tokens, heads, head_dim])?, q.units())?;
     expect("paged_prefill: out", q.units(), out.units())?;
@@ -79,29 +108,11 @@ pub fn paged_prefill<K: PoolKind<Element: KvElement>, P: Place<Space: Is<Cuda>>>
         return Ok(());
     }
     aligned(what, 8, &[out.addr(), q.addr()])?;
-    let blocks = (narrow(what, tokens.div_ceil(QUERIES))?, narrow(what, heads)?, 1);
-    let grid = Grid { blocks, threads: 128, shared: SHARED };
-    let log2e = std::f32::consts::LOG2_E;
-    let words = [
-        out.addr(),
-        q.addr(),
-        slab.base(),
-        ids.addr(),
-        rows.addr(),
-        positions.addr(),
-        slab.pool(),
-        slab.block_units() as u64,
-        layer_base as u64,
-        narrow(what, slab.block_tokens())?.word(),
-        table.0.word(),
-        table.1.word(),
-        narrow(what, tokens)?.word(),
-        narrow(what, kv_heads)?.word(),
-        narrow(what, heads / kv_heads)?.word(),
-        narrow(what, window.unwrap_or(0))?.word(),
-        (scale * log2e).word(),
-        (softcap.unwrap_or(0.0) * log2e).word(),
-    ];
+    let blocks = (narrow(what, heads)?, narrow(what, tokens.div_ceil(queries))?, 1);
+    require(blocks.1 <= 65_535, what, "a launch takes at most four million tokens")?;
+    let grid = Grid { blocks, threads, shared };
+    let spans = [out.addr(), q.addr(), slab.base(), ids.addr(), rows.addr(), positions.addr()];
+    let words: [u64; 18] = join(join::<6, 11, 17>(spans, layer), [narrow(what, tokens)?.word()]);
     let streams = [out.stream(), q.stream(), slab.stream(), ids.stream(), rows.stream(), positions.stream()];
     let kernels = kernels.clone();
     on.launch(&streams, move |queue| {

@@ -5,7 +5,13 @@ use memtier::{
     StableSpanMut, bf16,
 };
 
-use super::{KvElement, PagedKv, aligned, entries::Kernel, expect, narrow, product, require};
+use super::{
+    KvElement, PagedKv, aligned,
+    entries::Kernel,
+    expect, narrow,
+    paged::{Cache, join},
+    product, require,
+};
 use crate::{
     Kernels,
     launch::{Arg, Grid, launch},
@@ -102,7 +108,9 @@ pub fn rope_angles_of<P: Place<Space: Is<Cuda>>>(
     })
 }
 
-/// Rotates queries and keys, and writes keys and values into their pages, which hold bf16 or f16; rotated queries are the same.
+/// Rotates queries and keys, and writes keys and values into their pages, which hold bf16, f16 or e4m3; rotated queries are what
+/// attends to such pages ([`KvElement::Query`]). In e4m3, each key and each value has a scale of its own: its largest element is
+/// the largest e4m3.
 ///
 /// `qkv` has a row a token: query heads, key heads, value heads. Rotated queries go to `q`, tokens x heads x head_dim. Keys
 /// and values of token `i` go to position `positions[i]` of row `rows[i]` of the page table; a token whose row or position is
@@ -114,7 +122,7 @@ pub fn rope_angles_of<P: Place<Space: Is<Cuda>>>(
 pub fn rope_kv_write<K: PoolKind<Element: KvElement>, P: Place<Space: Is<Cuda>>>(
     on: &Recorder<P>,
     kernels: &Kernels,
-    q: &mut StableSpanMut<'_, impl SameElement<K::Element>, impl Fits<P>>,
+    q: &mut StableSpanMut<'_, impl SameElement<<K::Element as KvElement>::Query>, impl Fits<P>>,
     slab: &mut SlabMut<'_, K, impl Fits<P>>,
     ids: impl Input<BlockId<K>, P>,
     qkv: impl Input<bf16, P>,
@@ -123,12 +131,13 @@ pub fn rope_kv_write<K: PoolKind<Element: KvElement>, P: Place<Space: Is<Cuda>>>
     norms: Option<HeadNorms<'_, P, <K::Element as KvElement>::Norm>>,
     (kv, shape): (PagedKv, RopeShape),
 ) -> Result<(), LaunchError> {
-    let (q, slab, ids) = (q.output::<K::Element, P>(on), slab.raw(), ids.input());
+    let (q, slab, ids) = (q.output::<<K::Element as KvElement>::Query, P>(on), slab.raw(), ids.input());
     let (qkv, angles, rows, positions) = (qkv.input(), angles.input(), rows.input(), positions.input());
-    let PagedKv { layer_base, kv_heads, head_dim } = kv;
+    let PagedKv { kv_heads, head_dim, .. } = kv;
     let RopeShape { heads, pairs, style } = shape;
     let (what, tokens) = ("rope_kv_write", rows.units());
-    let table = kv.check(what, (slab.block_units(), slab.block_tokens(), slab.pool()), ids.meta())?;
+    let pages = (slab.block_units(), slab.block_tokens(), slab.pool());
+    let pages = kv.pages::<K::Element>(what, pages, ids.meta())?;
     require(head_dim <= 256, what, "a head can have at most 256 elements")?;
     require(pairs.is_multiple_of(2) && pairs <= head_dim / 2, what, "pairs must be even, and at most half a head")?;
     let all = heads.saturating_add(2 * kv_heads);
@@ -153,7 +162,7 @@ pub fn rope_kv_write<K: PoolKind<Element: KvElement>, P: Place<Space: Is<Cuda>>>
     }
     aligned(what, 8, &[q.addr(), qkv.addr(), angles.addr(), norm_addrs[0], norm_addrs[1]])?;
     let grid = Grid { blocks: (narrow(what, units.div_ceil(4))?, 1, 1), threads: 128, shared: 16 * head_dim as u32 };
-    let words = [
+    let spans = [
         q.addr(),
         slab.base(),
         qkv.addr(),
@@ -163,12 +172,8 @@ pub fn rope_kv_write<K: PoolKind<Element: KvElement>, P: Place<Space: Is<Cuda>>>
         positions.addr(),
         norm_addrs[0],
         norm_addrs[1],
-        slab.pool(),
-        slab.block_units() as u64,
-        layer_base as u64,
-        narrow(what, slab.block_tokens())?.word(),
-        table.0.word(),
-        table.1.word(),
+    ];
+    let heads = [
         narrow(what, heads)?.word(),
         narrow(what, kv_heads)?.word(),
         narrow(what, head_dim)?.word(),
@@ -177,7 +182,12 @@ pub fn rope_kv_write<K: PoolKind<Element: KvElement>, P: Place<Space: Is<Cuda>>>
         epsilon.word(),
         units as u64,
     ];
-    let kernel = if <K::Element as KvElement>::F16 { Kernel::RopeKvWriteF16 } else { Kernel::RopeKvWriteBf16 };
+    let words: [u64; 22] = join(join::<9, 6, 15>(spans, pages), heads);
+    let kernel = match <K::Element as KvElement>::CACHE {
+        Cache::Bf16 => Kernel::RopeKvWriteBf16,
+        Cache::F16 => Kernel::RopeKvWriteF16,
+        Cache::F8 => Kernel::RopeKvWriteF8,
+    };
     let [of_q_norm, of_k_norm] = norm_streams;
     let streams = [
         q.stream(),
