@@ -174,8 +174,8 @@ impl<W: PoolKind> Snapshots<W> {
         if !Arc::ptr_eq(&lease.tree, &self.tree) {
             return false;
         }
-        let stamp = self.tree.lock().stamp(lease.at.entry);
-        let kept = self.kept.iter_mut().find(|kept| kept.stamp == stamp);
+        let here = self.tree.lock().place(lease.at);
+        let kept = self.kept.iter_mut().find(|kept| Some(kept.at) == here);
         self.now += 1;
         kept.map(|kept| kept.used = self.now).is_some()
     }

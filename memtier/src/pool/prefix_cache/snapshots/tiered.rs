@@ -208,8 +208,8 @@ impl<W: PoolKind> TieredSnapshots<W> {
     /// Whether the second tier has a copy behind the same prefix, which counts as used now.
     fn is_there<K: Shareable>(&mut self, tiers: &TieredCache<K>, index: usize) -> Result<bool, TierError> {
         let Some(mut path) = self.paths.pop() else { return Ok(false) };
-        let (at, stamp) = (self.hot.kept[index].at, self.hot.kept[index].stamp);
-        let arrived = match self.hot.tree.path_to(at, stamp, &mut path) {
+        let at = self.hot.kept[index].at;
+        let arrived = match self.hot.tree.path_to(at, &mut path) {
             true => tiers.arrived(&path),
             false => Ok(None),
         };
