@@ -7,8 +7,8 @@ use std::hint::black_box;
 use std::time::{Duration, Instant};
 
 use engine_kernels::{
-    Activation, AttentionParams, Format, Input, Isa, KvCache, KvCell, KvSequence, KvShape, Level, Norm, Packed,
-    Projection, QuantRows, Query, RopeParams, RopeStyle, Threads, argmax, attend, kv_write, matmul,
+    Activation, AttentionParams, Format, Input, Isa, KvCache, KvCell, KvFormat, KvSequence, KvShape, Level, Norm,
+    Packed, Projection, QuantRows, Query, RopeParams, RopeStyle, Threads, argmax, attend, kv_write, matmul,
     matmul_gated_quantize, matmul_many, pack_parallel, packed_bytes, quantize_rows, residual_norm_quantize, rope,
     rope_angles,
 };
@@ -128,7 +128,7 @@ fn matmuls(machine: &Machine, name: &str, shapes: &[(&str, Format, usize, usize)
 fn attention(machine: &Machine, name: &str, heads: usize, shape: KvShape, layers: usize) {
     println!("\n{name}: attention, microseconds for one layer");
     let (tokens, row) = (4096usize, shape.kv_heads * shape.head_dim);
-    let elements = shape.block_elements().unwrap();
+    let elements = shape.block_units().unwrap();
     let blocks: Vec<u32> = (0..(tokens / shape.block_tokens) as u32).collect();
     let mut slab = vec![0u16; elements * blocks.len() * layers];
     let cells: Vec<KvCell> = (0..tokens as u32)
@@ -331,8 +331,20 @@ fn main() {
         matmuls(&machine, "Every format", &Format::ALL.map(|format| ("", format, 2048, 2048)));
     }
     if wanted("attention") {
-        attention(&machine, "SmolLM2-135M", 9, KvShape { kv_heads: 3, head_dim: 64, block_tokens: 16 }, 30);
-        attention(&machine, "Gemma-3-270M", 4, KvShape { kv_heads: 1, head_dim: 256, block_tokens: 16 }, 18);
+        attention(
+            &machine,
+            "SmolLM2-135M",
+            9,
+            KvShape { kv_heads: 3, head_dim: 64, block_tokens: 16, format: KvFormat::F16 },
+            30,
+        );
+        attention(
+            &machine,
+            "Gemma-3-270M",
+            4,
+            KvShape { kv_heads: 1, head_dim: 256, block_tokens: 16, format: KvFormat::F16 },
+            18,
+        );
     }
     if wanted("small") {
         small_operations(&machine);

@@ -29,7 +29,8 @@ mod quant;
 mod threads;
 
 pub use attention::{
-    AttentionParams, HOLE, KvCache, KvCell, KvSequence, KvShape, Query, attend, kv_block_elements, kv_write,
+    AttentionParams, HOLE, KvCache, KvCell, KvFormat, KvSequence, KvShape, Query, Sinks, attend, attend_with_sinks,
+    kv_write,
 };
 pub use dequant::dequantize_raw_row;
 pub use error::KernelError;

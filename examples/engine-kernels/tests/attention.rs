@@ -4,8 +4,8 @@ mod common;
 
 use common::{Rng, bits};
 use engine_kernels::{
-    AttentionParams, HOLE, Isa, KernelError, KvCache, KvCell, KvSequence, KvShape, Query, Threads, attend, f16_to_f32,
-    f32_to_f16, kv_write,
+    AttentionParams, HOLE, Isa, KernelError, KvCache, KvCell, KvFormat, KvSequence, KvShape, Query, Sinks, Threads,
+    attend, attend_with_sinks, bf16_to_f32, f16_to_f32, f32_to_f16, kv_write,
 };
 
 /// A cache of one layer inside of a larger slab, and sequences in it.
@@ -25,7 +25,7 @@ impl World {
     /// Sequences of the given lengths, their blocks scattered over the slab; all else is NaN.
     fn random(rng: &mut Rng, shape: KvShape, lengths: &[usize], isa: Isa) -> World {
         let threads = Threads::new(2).unwrap();
-        let elements = shape.block_elements().unwrap();
+        let elements = shape.block_units().unwrap();
         let blocks: usize = lengths.iter().map(|len| len.div_ceil(shape.block_tokens) + 1).sum();
         let (base, stride) = (3 * elements + 7, elements + 5);
         let mut free: Vec<u32> = (0..blocks as u32).collect();
@@ -75,23 +75,68 @@ impl World {
         out
     }
 
+    /// What is stored of a key (`half` 0) or a value (1), read by the layout that the crate documents.
+    fn stored(&self, half: usize, sequence: usize, position: usize, kv_head: usize, dim: usize) -> f64 {
+        let KvShape { kv_heads, head_dim, block_tokens, format } = self.shape;
+        let cell = self.cell(&self.tables[sequence], position);
+        let head = self.shape.block_units().unwrap() / (2 * kv_heads);
+        let start = self.base + cell.block as usize * self.stride + (half * kv_heads + kv_head) * head;
+        let bytes: Vec<u8> = self.slab[start..start + head].iter().flat_map(|unit| unit.to_le_bytes()).collect();
+        let half_at = |at: usize| u16::from_le_bytes([bytes[at], bytes[at + 1]]);
+        let slot = cell.slot as usize;
+        let element = if half == 0 { dim * block_tokens + slot } else { slot * head_dim + dim };
+        // As it is read: in f16.
+        let rounded = |exact: f32| f64::from(f16_to_f32(f32_to_f16(exact)));
+        let scale = |bits: usize, groups: usize, group: usize| {
+            let scales = head_dim * block_tokens * bits / 8;
+            let index = if half == 0 { group * block_tokens + slot } else { slot * groups + group };
+            f16_to_f32(half_at(scales + 2 * index))
+        };
+        match format {
+            KvFormat::F16 => f64::from(f16_to_f32(half_at(2 * element))),
+            KvFormat::Bf16 => rounded(bf16_to_f32(half_at(2 * element))),
+            KvFormat::Fp8 => {
+                let byte = bytes[element];
+                let bits = u16::from(byte & 0x80) << 8 | u16::from(byte & 0x7f) << 7;
+                rounded(f16_to_f32(bits) * scale(8, 1, 0))
+            }
+            KvFormat::Q8_0 => rounded(f32::from(bytes[element] as i8) * scale(8, head_dim / 32, dim / 32)),
+            KvFormat::Q4_0 => {
+                let (group, within) = (dim / 32, dim % 32);
+                let pair = group * 16 + within % 16;
+                let byte = bytes[if half == 0 { pair * block_tokens + slot } else { slot * head_dim / 2 + pair }];
+                let nibble = if within < 16 { byte & 15 } else { byte >> 4 };
+                rounded((f32::from(nibble) - 8.0) * scale(4, head_dim / 32, group))
+            }
+        }
+    }
+
     /// One row, straightforwardly, in f64.
     fn reference(&self, params: AttentionParams, query: Query, q: &[f32]) -> Vec<f64> {
+        self.reference_with_sinks(params, query, q, (0, q))
+    }
+
+    /// The same; the first positions are seen with other queries where they left the window.
+    fn reference_with_sinks(
+        &self,
+        params: AttentionParams,
+        query: Query,
+        q: &[f32],
+        (sinks, q_sinks): (usize, &[f32]),
+    ) -> Vec<f64> {
         let (dim, sequence) = (self.shape.head_dim, query.sequence as usize);
         let mut out = Vec::new();
-        for (head, q) in q.chunks_exact(dim).enumerate() {
+        for (head, (q, q_sinks)) in q.chunks_exact(dim).zip(q_sinks.chunks_exact(dim)).enumerate() {
             let kv_head = head / (params.heads / self.shape.kv_heads);
-            let cell = |rows: &[f32], p: usize, d: usize| {
-                let value = rows[p * self.shape.kv_heads * dim + kv_head * dim + d];
-                f64::from(f16_to_f32(f32_to_f16(value)))
-            };
+            let cell = |half: usize, p: usize, d: usize| self.stored(half, sequence, p, kv_head, d);
             let mut weights = Vec::new();
             for p in 0..=query.position as usize {
                 let outside = params.window.is_some_and(|window| p + window as usize <= query.position as usize);
-                if outside || self.tables[sequence][p / self.shape.block_tokens] == HOLE {
+                if (outside && p >= sinks) || self.tables[sequence][p / self.shape.block_tokens] == HOLE {
                     continue;
                 }
-                let dot: f64 = (0..dim).map(|d| f64::from(q[d]) * cell(&self.keys[sequence], p, d)).sum();
+                let q = if outside { q_sinks } else { q };
+                let dot: f64 = (0..dim).map(|d| f64::from(q[d]) * cell(0, p, d)).sum();
                 let mut score = dot * f64::from(params.scale);
                 if let Some(cap) = params.softcap {
                     score = f64::from(cap) * (score / f64::from(cap)).tanh();
@@ -101,7 +146,7 @@ impl World {
             let max = weights.iter().fold(f64::NEG_INFINITY, |max, (_, score)| max.max(*score));
             let total: f64 = weights.iter().map(|(_, score)| (score - max).exp()).sum();
             for d in 0..dim {
-                let value = |p: usize| cell(&self.values[sequence], p, d);
+                let value = |p: usize| cell(1, p, d);
                 let sum: f64 = weights.iter().map(|(p, score)| (score - max).exp() * value(*p)).sum();
                 out.push(if weights.is_empty() { 0.0 } else { sum / total });
             }
@@ -124,8 +169,11 @@ fn attention_agrees_with_f64() {
     let threads = Threads::new(2).unwrap();
     // (heads, kv heads, head dim, block tokens)
     let shapes = [(9, 3, 64, 16), (4, 1, 256, 32), (4, 4, 128, 16), (8, 1, 96, 32), (6, 2, 80, 48), (30, 1, 16, 16)];
-    for (heads, kv_heads, head_dim, block_tokens) in shapes {
-        let shape = KvShape { kv_heads, head_dim, block_tokens };
+    let others = KvFormat::ALL.into_iter().filter(|format| *format != KvFormat::F16);
+    let others = others.flat_map(|format| [(9, 3, 64, 16, format), (8, 1, 96, 32, format)]);
+    let shapes = shapes.map(|(heads, kv_heads, head_dim, tokens)| (heads, kv_heads, head_dim, tokens, KvFormat::F16));
+    for (heads, kv_heads, head_dim, block_tokens, format) in shapes.into_iter().chain(others) {
+        let shape = KvShape { kv_heads, head_dim, block_tokens, format };
         for isa in Isa::available() {
             let mut world = World::random(&mut rng, shape, &[1, 75, 130, 16], isa);
             // A hole at the start, one in the middle, and a sequence with nothing but holes.
@@ -158,8 +206,16 @@ fn attention_agrees_with_f64() {
 fn a_token_gets_the_same_bits_in_any_chunk_batch_and_pool() {
     let mut rng = Rng::new(31);
     let pools: Vec<Threads> = (1..=4).map(|count| Threads::new(count).unwrap()).collect();
-    for (heads, kv_heads, head_dim, block_tokens) in [(9, 3, 64, 16), (4, 1, 256, 32), (5, 1, 80, 16)] {
-        let shape = KvShape { kv_heads, head_dim, block_tokens };
+    let shapes = [
+        (9, 3, 64, 16, KvFormat::F16),
+        (4, 1, 256, 32, KvFormat::F16),
+        (5, 1, 80, 16, KvFormat::Fp8),
+        (9, 3, 64, 16, KvFormat::Q8_0),
+        (5, 1, 64, 32, KvFormat::Q4_0),
+        (5, 1, 80, 16, KvFormat::Bf16),
+    ];
+    for (heads, kv_heads, head_dim, block_tokens, format) in shapes {
+        let shape = KvShape { kv_heads, head_dim, block_tokens, format };
         let row = heads * head_dim;
         let mut world = World::random(&mut rng, shape, &[150, 90], Isa::detect());
         world.tables[0][2] = HOLE;
@@ -191,7 +247,7 @@ fn a_token_gets_the_same_bits_in_any_chunk_batch_and_pool() {
 fn later_tokens_and_unwritten_cells_change_nothing() {
     let mut rng = Rng::new(32);
     let threads = Threads::new(1).unwrap();
-    let shape = KvShape { kv_heads: 1, head_dim: 32, block_tokens: 16 };
+    let shape = KvShape { kv_heads: 1, head_dim: 32, block_tokens: 16, format: KvFormat::F16 };
     let mut world = World::random(&mut rng, shape, &[70], Isa::detect());
     let params = params(2, 32, Some(30));
     let query = [Query { sequence: 0, position: 40 }];
@@ -212,10 +268,86 @@ fn later_tokens_and_unwritten_cells_change_nothing() {
 }
 
 #[test]
+fn sinks_that_left_the_window_are_seen_with_queries_of_their_own() {
+    let mut rng = Rng::new(35);
+    let threads = Threads::new(2).unwrap();
+    let (heads, count) = (6, 130);
+    for (format, sinks) in [(KvFormat::F16, 4), (KvFormat::F16, 20), (KvFormat::Q4_0, 16)] {
+        let shape = KvShape { kv_heads: 2, head_dim: 64, block_tokens: 16, format };
+        let mut world = World::random(&mut rng, shape, &[count as usize], Isa::detect());
+        // What neither the sinks nor any later window reach is gone.
+        (2..4).for_each(|block| world.tables[0][block] = HOLE);
+        let params = params(heads, 64, Some(40));
+        let row = heads * 64;
+        let queries: Vec<Query> =
+            all_positions(0, count).into_iter().filter(|query| query.position < 32 || query.position >= 103).collect();
+        let q: Vec<f32> = (0..2 * queries.len() * row).map(|_| 0.3 * rng.unit()).collect();
+        let (q, q_sinks) = q.split_at(queries.len() * row);
+        let sequences = [KvSequence { blocks: &world.tables[0], tokens: count }];
+        let mut all = Vec::new();
+        for isa in Isa::available() {
+            let mut out = vec![f32::NAN; q.len()];
+            let seen = Some(Sinks { count: sinks, q: q_sinks });
+            attend_with_sinks(&threads, isa, params, seen, world.cache(), &sequences, &queries, q, &mut out).unwrap();
+            for (index, query) in queries.iter().enumerate() {
+                let rows = index * row..(index + 1) * row;
+                let sinks = (sinks as usize, &q_sinks[rows.clone()]);
+                let expected = world.reference_with_sinks(params, *query, &q[rows.clone()], sinks);
+                for (found, expected) in out[rows].iter().zip(expected) {
+                    assert!(
+                        (f64::from(*found) - expected).abs() < 3e-6,
+                        "{format:?} {query:?}: {found} for {expected}"
+                    );
+                }
+            }
+            all.push(bits(&out));
+        }
+        assert!(all.windows(2).all(|pair| pair[0] == pair[1]), "{format:?}: levels differ");
+    }
+}
+
+#[test]
+fn every_format_keeps_rows_as_near_as_its_steps() {
+    let mut rng = Rng::new(34);
+    for format in KvFormat::ALL {
+        let shape = KvShape { kv_heads: 2, head_dim: 96, block_tokens: 32, format };
+        for isa in Isa::available() {
+            let world = World::random(&mut rng, shape, &[70], isa);
+            for (half, rows) in [&world.keys[0], &world.values[0]].into_iter().enumerate() {
+                for (at, value) in rows.iter().enumerate() {
+                    let (position, head, dim) = (at / 192, at / 96 % 2, at % 96);
+                    let found = world.stored(half, 0, position, head, dim);
+                    let group = match format {
+                        KvFormat::Fp8 => at - dim..at - dim + 96,
+                        _ => at / 32 * 32..at / 32 * 32 + 32,
+                    };
+                    let most = rows[group].iter().fold(0.0f32, |most, x| most.max(x.abs()));
+                    let step = match format {
+                        KvFormat::F16 => value.abs() / 1024.0,
+                        KvFormat::Bf16 => value.abs() / 128.0,
+                        // Relative, down to the smallest step.
+                        KvFormat::Fp8 => (value.abs() / 8.0).max(most / 448.0 / 512.0),
+                        KvFormat::Q8_0 => most / 127.0,
+                        KvFormat::Q4_0 => most / 8.0 * 1.01,
+                    };
+                    let off = (found - f64::from(*value)).abs();
+                    // A whole step at the end of the shorter side of q4_0, else half of one.
+                    let steps = if format == KvFormat::Q4_0 { 1.0 } else { 0.51 };
+                    assert!(
+                        off <= steps * f64::from(step) + f64::from(value.abs()) / 2048.0 + 1e-6,
+                        "{format:?} {isa:?} {at}: {found} for {value}"
+                    );
+                }
+            }
+        }
+    }
+}
+
+#[test]
 fn writes_round_and_land_in_their_cells() {
     let threads = Threads::new(2).unwrap();
-    let shape = KvShape { kv_heads: 2, head_dim: 16, block_tokens: 16 };
-    let elements = shape.block_elements().unwrap();
+    let shape = KvShape { kv_heads: 2, head_dim: 16, block_tokens: 16, format: KvFormat::F16 };
+    let elements = shape.block_units().unwrap();
     let mut rng = Rng::new(33);
     let cells = [
         KvCell { block: 2, slot: 5 },
@@ -248,8 +380,8 @@ fn writes_round_and_land_in_their_cells() {
 fn wrong_arguments_are_refused() {
     let threads = Threads::new(1).unwrap();
     let isa = Isa::detect();
-    let shape = KvShape { kv_heads: 1, head_dim: 16, block_tokens: 16 };
-    let elements = shape.block_elements().unwrap();
+    let shape = KvShape { kv_heads: 1, head_dim: 16, block_tokens: 16, format: KvFormat::F16 };
+    let elements = shape.block_units().unwrap();
     let slab = vec![0u16; 2 * elements];
     let cache = KvCache { slab: &slab, base: 0, stride: elements, shape };
     let params = params(1, 16, None);
@@ -271,6 +403,9 @@ fn wrong_arguments_are_refused() {
     assert!(matches!(run(overlapping, &[1], 16, query(0, 0)), Err(KernelError::Shape { .. })));
     let beyond = KvCache { base: usize::MAX, ..cache };
     assert!(matches!(run(beyond, &[0], 16, query(0, 0)), Err(KernelError::Index { .. })));
+    let narrow = KvCache { shape: KvShape { format: KvFormat::Q4_0, ..shape }, ..cache };
+    let refused = KernelError::Multiple { what: "head dimension", of: 32, found: 16 };
+    assert_eq!(run(narrow, &[0], 16, query(0, 0)), Err(refused));
     let odd = KvCache { shape: KvShape { block_tokens: 24, ..shape }, ..cache };
     assert!(matches!(run(odd, &[0], 16, query(0, 0)), Err(KernelError::Multiple { .. })));
 }

@@ -52,8 +52,8 @@ fn kernels_do_not_allocate() {
         Format::ALL.iter().map(|format| Matrix::random(&mut rng, *format, hidden, hidden)).collect();
     let find = |format| matrices.iter().find(|matrix| matrix.format == format).unwrap();
     let mut repacked = find(Format::Q4_K).bytes.clone();
-    let shape = KvShape { kv_heads, head_dim, block_tokens: 16 };
-    let elements = shape.block_elements().unwrap();
+    let shape = KvShape { kv_heads, head_dim, block_tokens: 16, format: KvFormat::F16 };
+    let elements = shape.block_units().unwrap();
     let mut slab = vec![0u16; elements * 4];
     let cells: Vec<KvCell> = (0..m as u32).map(|p| KvCell { block: p / 16, slot: p % 16 }).collect();
     let queries: Vec<Query> = (0..m as u32).map(|position| Query { sequence: 0, position }).collect();

@@ -2,7 +2,15 @@
 
 use std::{ops::Range, sync::Arc};
 
-use engine_kernels::{Activation, AttentionParams, Format, KvShape, RopeStyle, dequantize_raw_row};
+use engine_kernels::{Activation, AttentionParams, Format, KvFormat, KvShape, RopeStyle, dequantize_raw_row};
+use memtier::{
+    Tokens,
+    plan::{
+        KvDtype,
+        kv::KvLayer as PricedLayer,
+        kv_layout::{BlockLayout, LayoutError},
+    },
+};
 use memtier_model::describe::{
     Activation as Described, AttentionSpan, FeedForward, NormPlacement, RopeLayout, RopeScaling,
 };
@@ -10,7 +18,9 @@ use memtier_model::{ModelDescription, TensorInfo};
 
 use crate::{
     EngineError, ModelFile,
+    kv_types::{KvTypes, dtype_of, format_of},
     ops::{KvLayer, Rope},
+    streaming::Streaming,
     weights::{LayerDims, WeightDims, WeightFormat},
 };
 
@@ -61,19 +71,18 @@ pub struct Arch {
     pub floats: bool,
     /// Tokens of one block.
     pub block_tokens: usize,
-    /// Elements of one block of the global pool, all its layers.
-    pub global_elements: usize,
-    /// Bytes of one block of the pool of eight bits an element, all its layers; 0 where there is none.
-    pub low_bytes: usize,
-    /// The first numbers, as many as blocks of the longest sequence: the table of a cache that was unpacked. Empty where
-    /// there is none.
-    pub low_ids: Arc<[u32]>,
-    /// Elements of one block of the window pool, all its layers; 0 where no layer has a window.
-    pub window_elements: usize,
+    /// Units of 16 bits of one block of the global pool, all its layers.
+    pub global_units: usize,
+    /// The same of the pool of smaller elements; 0 where there is none.
+    pub low_units: usize,
+    /// The same of the window pool; 0 where no layer has a window.
+    pub window_units: usize,
     /// The window, in tokens; 0 where no layer has one.
     pub window: usize,
     /// Copies of a window that are kept at the end of cached prefixes.
     pub window_snapshots: usize,
+    /// How sequences run past their planned length, where they do.
+    pub streaming: Option<Streaming>,
     /// Blocks of a second tier for cached prefixes; 0 where there is none.
     pub cold_blocks: usize,
     /// Copies of a window beside that tier.
@@ -102,12 +111,12 @@ impl Arch {
             post_norms: model.norm_placement == NormPlacement::PreAndPost,
             softcap: model.logit_softcap,
             block_tokens,
-            global_elements: 0,
-            low_bytes: 0,
-            low_ids: Arc::new([]),
-            window_elements: 0,
+            global_units: 0,
+            low_units: 0,
+            window_units: 0,
             window: 0,
             window_snapshots: 0,
+            streaming: None,
             cold_blocks: 0,
             cold_snapshots: 0,
             trained_context: model.context_length,
@@ -126,8 +135,8 @@ impl Arch {
                 AttentionSpan::Window { tokens } => Some(tokens),
                 _ => None,
             };
-            let shape =
-                KvShape { kv_heads: attention.kv_heads as usize, head_dim: attention.key_dim as usize, block_tokens };
+            let (kv_heads, head_dim) = (attention.kv_heads as usize, attention.key_dim as usize);
+            let shape = KvShape { kv_heads, head_dim, block_tokens, format: KvFormat::F16 };
             let FeedForward::Gated { activation, .. } = layer.feed_forward else {
                 return Err(unsupported("mixtures of experts", "use a dense model"));
             };
@@ -161,7 +170,7 @@ impl Arch {
             arch.layers.push(LayerArch {
                 // Its pool and its place there are chosen when all layers are known.
                 group: Group::Global,
-                kv: KvLayer { shape, base: 0, low_base: 0, params },
+                kv: KvLayer { shape, base: 0, low: KvFormat::F16, low_base: 0, params },
                 rope: known.unwrap_or(arch.ropes.len()),
                 qk_norm: attention.qk_norm,
                 activation,
@@ -189,45 +198,105 @@ impl Arch {
         Ok(part)
     }
 
+    /// The same with these element types of keys and values.
+    ///
+    /// # Errors
+    /// [`EngineError::Setting`] names a layer whose heads a type cannot hold, and a layer that there is not.
+    pub(crate) fn with_kv_types(mut self, types: &KvTypes) -> Result<Self, EngineError> {
+        types.check()?;
+        let (count, last) = (self.layers.len(), types.layers.iter().map(|(layers, _)| *layers.end()).max());
+        if let Some(last) = last.filter(|last| *last >= count) {
+            let remedy = format!("the model has layers 0 to {}", count - 1);
+            return Err(EngineError::Setting { name: "kv-type-layers", value: last.to_string(), remedy });
+        }
+        for (index, layer) in self.layers.iter_mut().enumerate() {
+            let format = format_of(types.of(index)).unwrap_or(KvFormat::F16);
+            if layer.kv.shape.head_dim > format.most() {
+                let remedy = format!(
+                    "heads of layer {index} have {} elements, and {} is served up to {}: keep that layer f16 with --kv-type-layers",
+                    layer.kv.shape.head_dim,
+                    types.of(index),
+                    format.most()
+                );
+                return Err(EngineError::Setting { name: "kv-type", value: types.to_string(), remedy });
+            }
+            layer.kv.shape.format = format;
+        }
+        self.place_caches()?;
+        Ok(self)
+    }
+
     /// Gives every layer its pool, and its place in that pool's blocks.
     fn place_caches(&mut self) -> Result<(), EngineError> {
         // Where every layer slides there is nothing that keeps the whole context; such layers are served from one pool.
         let any_global = self.layers.iter().any(|layer| layer.kv.params.window.is_none());
-        (self.global_elements, self.window_elements, self.window) = (0, 0, 0);
+        self.window = 0;
         for layer in &mut self.layers {
             let window = layer.kv.params.window.filter(|_| any_global);
-            let elements = layer.kv.shape.block_elements();
-            let elements = elements.ok_or_else(|| unsupported("its KV heads", "their size overflows"))?;
-            let total = if window.is_some() { &mut self.window_elements } else { &mut self.global_elements };
-            layer.kv.base = *total;
-            *total += elements;
             layer.group = if window.is_some() { Group::Window } else { Group::Global };
             self.window = self.window.max(window.unwrap_or(0) as usize);
         }
+        self.global_units = self.place(Group::Global, |kv| (kv.shape.format, &mut kv.base))?;
+        self.window_units = self.place(Group::Window, |kv| (kv.shape.format, &mut kv.base))?;
         Ok(())
     }
 
-    /// The same with a pool of eight bits an element beside the global one, for sequences of up to `blocks` blocks.
-    ///
-    /// # Errors
-    /// [`EngineError::Unsupported`] for heads that it has no room for.
-    pub(crate) fn with_low(mut self, blocks: usize) -> Result<Self, EngineError> {
-        let refused = || unsupported("its KV heads in eight bits", "leave out --kv-low");
-        self.low_bytes = 0;
-        for layer in self.layers.iter_mut().filter(|layer| layer.group == Group::Global) {
-            layer.kv.low_base = self.low_bytes;
-            let bytes = layer.kv.low_bytes().filter(|_| layer.kv.has_low()).ok_or_else(refused)?;
-            self.low_bytes = self.low_bytes.checked_add(bytes).ok_or_else(refused)?;
+    /// Lays the layers of a group out in a block, layer after layer. How many units a block has.
+    fn place(
+        &mut self,
+        group: Group,
+        of: impl Fn(&mut KvLayer) -> (KvFormat, &mut usize),
+    ) -> Result<usize, EngineError> {
+        let (first, tokens) = (self.first, Tokens::new(self.block_tokens as u64));
+        let mut members: Vec<_> =
+            self.layers.iter_mut().enumerate().filter(|(_, layer)| layer.group == group).collect();
+        let priced = |(_, layer): &mut (usize, &mut LayerArch)| {
+            let KvShape { kv_heads, head_dim, .. } = layer.kv.shape;
+            PricedLayer::heads(kv_heads as u64, head_dim as u64, dtype_of(of(&mut layer.kv).0))
+        };
+        let priced: Vec<PricedLayer> = members.iter_mut().map(priced).collect();
+        let layout = BlockLayout::new(&priced, tokens).map_err(|error| match error {
+            LayoutError::Granule { layer, dtype, dim, of } => EngineError::Setting {
+                name: "kv-type",
+                value: dtype.to_string(),
+                remedy: format!(
+                    "heads of layer {} have {dim} elements, no multiple of {of}: use f16, bf16 or fp8, for that layer with --kv-type-layers",
+                    first + members[layer].0
+                ),
+            },
+            _ => unsupported("its KV heads", "their size overflows"),
+        })?;
+        let units = |bytes: memtier::Bytes| {
+            let units = usize::try_from(bytes.count() / 2);
+            units.map_err(|_| unsupported("its KV heads", "their size overflows"))
+        };
+        for (index, (_, layer)) in members.iter_mut().enumerate() {
+            let start = layout.layer(index).map_or(memtier::Bytes::ZERO, |range| range.start);
+            *of(&mut layer.kv).1 = units(start)?;
         }
-        self.low_ids = (0..u32::try_from(blocks).map_err(|_| refused())?).collect();
-        Ok(self)
+        units(layout.block_bytes())
     }
 
-    /// Elements of one sequence's largest layer in f16: what is unpacked at a time.
-    pub(crate) fn low_cache(&self) -> Option<usize> {
-        let layers = self.layers.iter().filter(|layer| layer.group == Group::Global);
-        let most = layers.filter_map(|layer| layer.kv.shape.block_elements()).max().unwrap_or(0);
-        most.checked_mul(self.low_ids.len())
+    /// The same with a pool of smaller elements beside the global one.
+    ///
+    /// # Errors
+    /// [`EngineError::Setting`] for heads that it has no room for.
+    pub(crate) fn with_low(mut self, dtype: KvDtype) -> Result<Self, EngineError> {
+        let refused = |remedy: String| EngineError::Setting { name: "kv-low", value: dtype.to_string(), remedy };
+        let format = format_of(dtype).ok_or_else(|| refused("use fp8, q8_0 or q4_0".to_owned()))?;
+        for layer in &mut self.layers {
+            layer.kv.low = format;
+        }
+        let wide = self.layers.iter().any(|layer| layer.kv.shape.head_dim > format.most());
+        let placed = self.place(Group::Global, |kv| (kv.low, &mut kv.low_base));
+        self.low_units =
+            placed.map_err(|_| refused("its heads do not fit the model's: leave out --kv-low".to_owned()))?;
+        if wide || self.low_units >= self.global_units {
+            return Err(refused(
+                "it must be smaller than --kv-type, and hold the model's heads: leave it out".to_owned(),
+            ));
+        }
+        Ok(self)
     }
 
     /// The rows of the output head: the vocabulary.

@@ -11,7 +11,14 @@ use memtier::{
 
 use memtier_model::ModelDescription;
 
-use crate::{EngineError, ModelFile, arch::Arch, offload::GpuLayers, ops};
+use crate::{
+    EngineError, ModelFile,
+    arch::{Arch, Group},
+    kv_types::KvTypes,
+    offload::GpuLayers,
+    ops,
+    streaming::Streaming,
+};
 
 /// Settings of an engine. `Default` serves four sequences of up to 2048 tokens on all cores.
 #[derive(Clone, PartialEq, Debug)]
@@ -54,6 +61,10 @@ pub struct Settings {
     pub vram_budget: Option<Bytes>,
     /// Requests that run at once; the others wait. At most, and by default, `max_batch`.
     pub max_slots: Option<usize>,
+    /// Lets sequences run past `max_seq_len`, which is then what one holds at most.
+    pub streaming: Option<Streaming>,
+    /// The element type of keys and values, layer by layer.
+    pub kv_types: KvTypes,
     /// A smaller KV element type, of which there is a pool for requests that start while memory is short.
     pub kv_low: Option<KvDtype>,
     /// Decode passes that are recorded and replayed, one for each number of requests; 0 launches all of them one by one.
@@ -90,6 +101,8 @@ impl Default for Settings {
             locks: Locks::default(),
             vram_budget: None,
             max_slots: None,
+            streaming: None,
+            kv_types: KvTypes::default(),
             kv_low: None,
             graphs: 0,
             queue: 64,
@@ -122,12 +135,17 @@ impl Settings {
         within("max-slots", self.max_slots.unwrap_or(1), self.max_batch)?;
         within("queue", self.queue, 1 << 16)?;
         within("graphs", self.graphs.max(1), ops::MAX_ROWS)?;
-        match self.kv_low {
-            None | Some(KvDtype::Q8_0) => {}
-            Some(other) => return Err(setting("kv-low", other, "there is a pool of q8_0, or none")),
+        self.kv_types.check()?;
+        if let Some(streaming) = &self.streaming {
+            within("stream-len", streaming.most, MOST_TOKENS)?;
+            streaming.check(self.max_seq_len, self.block_tokens)?;
+            if self.kv_low.is_some() || self.gpu_layers.is_some() {
+                let remedy = "blocks are released from one pool: leave out --kv-low and --gpu-layers";
+                return Err(setting("stream-window", streaming.window, remedy));
+            }
         }
-        if self.kv_low.is_some() && self.gpu_layers.is_some() {
-            return Err(setting("kv-low", "q8_0", "layers on a device keep f16: leave out --gpu-layers"));
+        if let (Some(low), true) = (self.kv_low, self.gpu_layers.is_some()) {
+            return Err(setting("kv-low", low, "layers on a device have one pool: leave out --gpu-layers"));
         }
         if self.graphs > 0 && self.gpu_layers.is_some() {
             return Err(setting(
@@ -165,13 +183,26 @@ impl Settings {
         let description = ModelDescription::from_gguf(file.gguf())?;
         let snapshots = if self.prefix_cache { self.window_snapshots } else { 0 };
         let mut arch = Arch::new(file, &description, self.block_tokens)?.with_snapshots(snapshots);
+        arch = arch.with_kv_types(&self.kv_types)?;
+        if let Some(streaming) = self.streaming {
+            if arch.layers.iter().any(|layer| layer.group == Group::Global && layer.kv.params.window.is_some()) {
+                let what = "streaming of a model whose layers all have a sliding window".to_owned();
+                return Err(EngineError::Unsupported { what, why: "leave out --stream-window" });
+            }
+            arch.streaming = Some(streaming);
+        }
         arch.cold_blocks = self.cold_blocks;
         // A prompt starts where there is a copy of its window.
         arch.cold_snapshots = if arch.window > 0 && self.cold_blocks > 0 { self.cold_snapshots } else { 0 };
         match self.kv_low {
-            Some(_) => arch.with_low(self.max_seq_len.div_ceil(self.block_tokens)),
+            Some(low) => arch.with_low(low),
             None => Ok(arch),
         }
+    }
+
+    /// Tokens of one sequence, prompt and answer.
+    pub fn most_tokens(&self) -> usize {
+        self.streaming.map_or(self.max_seq_len, |streaming| streaming.most)
     }
 
     /// Requests that run at once.
@@ -187,9 +218,13 @@ impl Settings {
     pub fn ladder(&self) -> Result<Ladder, EngineError> {
         let asked = self.pressure.rungs.kv_to;
         // Without a pool of smaller elements the rung has nowhere to go, and reduces nothing.
-        let there = self.kv_low.unwrap_or(KvDtype::F16);
+        let kept = self.kv_types.rest;
+        let there = self.kv_low.unwrap_or(kept);
         if asked != Rungs::default().kv_to && asked != there {
-            let remedy = format!("this engine's pools hold f16{}", self.kv_low.map_or("", |_| " and q8_0"));
+            let remedy = match self.kv_low {
+                None => format!("this engine's pool holds {kept}"),
+                Some(low) => format!("this engine's pools hold {kept} and {low}"),
+            };
             return Err(setting("kv.to", asked, remedy));
         }
         let pressure =
@@ -207,8 +242,9 @@ impl Settings {
             max_seq_len: Tokens::new(self.max_seq_len as u64),
             block_tokens: Tokens::new(self.block_tokens as u64),
             prefill_chunk: Tokens::new(self.prefill_chunk as u64),
-            kv_dtype: KvDtype::F16,
-            kv_dtypes: &[KvDtype::F16],
+            // One choice only: nothing but the operator changes it.
+            kv_dtype: self.kv_types.rest,
+            kv_dtypes: &[],
             speculative_depth: self.draft as u64,
             weight_caches: false,
             layers: memtier::Layers::new(arch.layers.len() as u64),

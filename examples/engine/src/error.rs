@@ -111,6 +111,12 @@ pub enum EngineError {
     /// The pool is full: a capacity error, try again when a request has ended.
     #[error(transparent)]
     Capacity(#[from] AcquireBlocksError),
+    /// Sequences that run past their planned length share blocks with each other, and none of them can go on.
+    #[error("every sequence has its {blocks} and wants one more, and nobody can end: end one, or raise --budget")]
+    Stalled {
+        /// What the last of them holds.
+        blocks: memtier::Blocks,
+    },
     /// A block has no address.
     #[error(transparent)]
     Block(#[from] memtier::BlockError),

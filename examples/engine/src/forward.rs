@@ -108,7 +108,19 @@ pub fn forward<P: Place<Space = Host>>(
         ops::angles(on, cpu, &mut span, positions, rope)?;
         *slot = Some(span.into_read());
     }
+    let mut sinks: [Option<StableSpan<'_, f32, P>>; 4] = [None; 4];
+    if let Some(streaming) = arch.streaming {
+        for (slot, rope) in sinks.iter_mut().zip(&arch.ropes) {
+            let mut span = scratch.take(tokens * rope.dims)?;
+            ops::angles_for_sinks(on, cpu, &mut span, positions, rope, streaming)?;
+            *slot = Some(span.into_read());
+        }
+    }
     let mut buffers = Buffers::take(&mut scratch, &units)?;
+    let mut q_sinks = match units.sinks {
+        0 => None,
+        units => Some(scratch.take(units)?),
+    };
 
     if arch.weights.ends {
         ops::embed(on, cpu, &mut buffers.x, weights.embed, part(work.tokens.read(), tokens)?, arch.embed_scale)?;
@@ -142,7 +154,16 @@ pub fn forward<P: Place<Space = Host>>(
         }
         let angles =
             angles[*rope].ok_or(LaunchError::Unsupported { what: "rotary embedding", why: "it is not listed" })?;
-        let rope = &arch.ropes[*rope];
+        let (rope, sinks) = (&arch.ropes[*rope], sinks[*rope]);
+        let q_sinks = match (&mut q_sinks, sinks) {
+            (Some(q_sinks), Some(angles)) if layer.group == Group::Global => {
+                let mut q_sinks = head(q_sinks, tokens * q_rows)?;
+                ops::copy(on, &mut q_sinks, &q)?;
+                ops::rotate(on, cpu, &mut q_sinks, angles, rope, (tokens, place.params.heads, place.shape.head_dim))?;
+                Some(q_sinks)
+            }
+            _ => None,
+        };
         ops::rotate(on, cpu, &mut q, angles, rope, (tokens, place.params.heads, place.shape.head_dim))?;
         ops::rotate(on, cpu, &mut k, angles, rope, (tokens, place.shape.kv_heads, place.shape.head_dim))?;
         let lengths = work.lengths.read();
@@ -152,10 +173,16 @@ pub fn forward<P: Place<Space = Host>>(
                 cached(on, cpu, layer, pool, table, at, (&q, &k, &v), &mut attn)?;
             }
             _ => {
-                cached(on, cpu, layer, kv, table, at, (&q, &k, &v), &mut attn)?;
+                match (&q_sinks, arch.streaming) {
+                    (Some(q_sinks), Some(streaming)) => {
+                        let (at, how) = ([rows, positions, lengths], (streaming, layer.kv));
+                        ops::kv_write(on, cpu, &mut kv.slab_mut(), table.ids(), rows, positions, [&k, &v], layer.kv)?;
+                        ops::attend_streaming(on, cpu, &mut attn, &kv.slab(), table.ids(), at, [&q, q_sinks], how)?;
+                    }
+                    _ => cached(on, cpu, layer, kv, table, at, (&q, &k, &v), &mut attn)?,
+                }
                 if let (Some(pool), Some(table)) = (low.as_mut(), low_table.as_ref()) {
-                    let frame = scratch.nested();
-                    low_cached(on, cpu, (arch, layer), pool, table, at, (&q, &k, &v), &mut attn, frame)?;
+                    low_cached(on, cpu, layer, pool, table, at, (&q, &k, &v), &mut attn)?;
                 }
             }
         }
@@ -242,25 +269,18 @@ fn cached<K: PoolKind<Element = f16>, P: Place<Space = Host> + Fits<P>>(
     ops::attend(on, cpu, out, &pool.slab(), table.ids(), [rows, positions, lengths], q, layer.kv)
 }
 
-/// The same for the requests whose blocks are of eight bits an element: the others' rows are holes here, and stay as they are.
-#[allow(clippy::too_many_arguments, reason = "as above, and scratch to unpack into")]
-fn low_cached<K: PoolKind<Element = u8>, P: Place<Space = Host> + Fits<P>>(
+/// The same for the requests whose blocks are in the pool of smaller elements: the others' rows are holes here, and stay as they are.
+#[allow(clippy::too_many_arguments, reason = "as above")]
+fn low_cached<K: PoolKind<Element = u16>, P: Place<Space = Host> + Fits<P>>(
     on: &Recorder<P>,
     cpu: &Cpu,
-    (arch, layer): (&Arch, &LayerArch),
+    layer: &LayerArch,
     pool: &mut PoolView<'_, K, P>,
     table: &PageTableView<'_, K, P>,
     (rows, positions, lengths): (StableSpan<'_, u32, P>, StableSpan<'_, u32, P>, StableSpan<'_, u32, P>),
     (q, k, v): (&StableSpanMut<'_, f32, P>, &StableSpanMut<'_, f32, P>, &StableSpanMut<'_, f32, P>),
     out: &mut StableSpanMut<'_, f32, P>,
-    mut scratch: ScratchFrame<'_, P>,
 ) -> Result<(), LaunchError> {
-    ops::low_write(on, &mut pool.slab_mut(), table.ids(), rows, positions, [k, v], layer.kv)?;
-    let mut cache = scratch.take::<f16>(arch.low_cache().unwrap_or(usize::MAX))?;
-    for row in 0..lengths.len() {
-        ops::low_unpack(on, cpu, &mut cache, &pool.slab(), table.ids(), lengths, row, layer.kv)?;
-        let at = [rows, positions, lengths];
-        ops::low_attend(on, cpu, out, &cache, table.ids(), at, q, row, layer.kv, arch.low_ids.clone())?;
-    }
-    Ok(())
+    ops::low_write(on, cpu, &mut pool.slab_mut(), table.ids(), rows, positions, [k, v], layer.kv)?;
+    ops::low_attend(on, cpu, out, &pool.slab(), table.ids(), [rows, positions, lengths], q, layer.kv)
 }

@@ -3,6 +3,8 @@
 //! ```text
 //! file.rs        the mapped model file
 //! arch.rs        what the forward pass needs to know of it
+//! kv_types.rs    which element type each layer's keys and values have
+//! streaming.rs   sequences that run past their planned length
 //! weights.rs     the annotated buffers: what memtier prices, carves and owns
 //! model.rs       the bundle, and its sizes under a configuration
 //! load.rs        uploads through staging
@@ -24,6 +26,7 @@ pub mod cuda;
 mod error;
 mod file;
 pub mod forward;
+pub mod kv_types;
 mod load;
 pub mod model;
 mod offload;
@@ -32,6 +35,7 @@ pub mod policy;
 mod reserve;
 mod sequence;
 mod serve;
+pub mod streaming;
 pub mod tokenizer;
 pub mod weights;
 
@@ -43,3 +47,4 @@ pub use offload::GpuLayers;
 pub use reserve::Reserve;
 pub use sequence::Sampling;
 pub use serve::{Addresses, Llm, Outcome, PartReport, Probe, RequestId, Row, SwapFailed, Token};
+pub use streaming::Streaming;

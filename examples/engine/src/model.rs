@@ -23,14 +23,15 @@ pub struct Model<S: Space = Host> {
     pub weights: Weights<S>,
     /// What every step reads.
     pub work: Workspace<S>,
-    /// Keys and values of layers that attend to the whole context.
+    /// Keys and values of layers that attend to the whole context. Blocks are counted in units of 16 bits, which are elements where
+    /// they are f16; [`kv_types`](crate::kv_types) says what they are.
     pub kv: BlockPool<GlobalKv<f16>, S>,
     /// Which of these blocks each sequence has.
     pub table: PageTable<GlobalKv<f16>, S>,
-    /// The same in eight bits an element, for requests that start while memory is short.
-    pub low: Option<BlockPool<GlobalKv<u8>, S>>,
+    /// The same of smaller elements, for requests that start while memory is short.
+    pub low: Option<BlockPool<GlobalKv<u16>, S>>,
     /// Which of these blocks each sequence has.
-    pub low_table: Option<PageTable<GlobalKv<u8>, S>>,
+    pub low_table: Option<PageTable<GlobalKv<u16>, S>>,
     /// Cached blocks of `kv` that made room for others.
     pub cold: Option<BlockPool<GlobalKv<f16>, S>>,
     /// Keys and values of layers with a sliding window.
@@ -56,18 +57,20 @@ pub fn spec<S: Space>(arch: &Arch, config: &Config) -> ModelSpec<S> {
     let rows = config.max_batch as usize;
     let per_block = Tokens::new(arch.block_tokens as u64);
     let context = config.max_seq_len.in_blocks_of(per_block).count();
-    let table = TableSpec { rows, columns: context as usize };
+    // Blocks that were released leave holes, so a sequence that runs on has a longer table, and no more blocks.
+    let longest = arch.streaming.map_or(config.max_seq_len, |streaming| Tokens::new(streaming.most as u64));
+    let table = TableSpec { rows, columns: longest.in_blocks_of(per_block).count().max(context) as usize };
     let most = Blocks::new(context.saturating_mul(config.max_batch));
     let kv = PoolSpec {
         floor: Blocks::new(context),
         // One sequence of the advertised length is there from the start; more is committed when it is wanted.
         initial: Blocks::new(context),
         step: Blocks::new(GROWTH.min(context.max(1))),
-        ..PoolSpec::fixed(per_block, arch.global_elements, most)
+        ..PoolSpec::fixed(per_block, arch.global_units, most)
     };
     // Nobody may ever need it: it starts with a block, and grows when somebody does.
-    let low = PoolSpec { initial: Blocks::new(1), block_elements: arch.low_bytes, ..kv };
-    let has_window = arch.window_elements > 0;
+    let low = PoolSpec { initial: Blocks::new(1), block_elements: arch.low_units, ..kv };
+    let has_window = arch.window_units > 0;
     // Every sequence its window, and the tokens of one pass on top, wherever they go.
     let window = (arch.window_blocks() as u64).min(context.saturating_add(1)).saturating_mul(config.max_batch);
     let window = window
@@ -80,11 +83,11 @@ pub fn spec<S: Space>(arch: &Arch, config: &Config) -> ModelSpec<S> {
         work: WorkDims { tokens: pass_tokens(config), rows, picks: picks(config) },
         kv,
         table,
-        low: (arch.low_bytes > 0).then_some(low),
-        low_table: (arch.low_bytes > 0).then_some(table),
+        low: (arch.low_units > 0).then_some(low),
+        low_table: (arch.low_units > 0).then_some(table),
         cold: (arch.cold_blocks > 0)
-            .then(|| PoolSpec::fixed(per_block, arch.global_elements, Blocks::new(arch.cold_blocks as u64))),
-        window: has_window.then(|| PoolSpec::fixed(per_block, arch.window_elements, Blocks::new(window))),
+            .then(|| PoolSpec::fixed(per_block, arch.global_units, Blocks::new(arch.cold_blocks as u64))),
+        window: has_window.then(|| PoolSpec::fixed(per_block, arch.window_units, Blocks::new(window))),
         window_table: has_window.then_some(table),
         cold_window: (has_window && cold_window > 0)
             .then(|| PoolSpec::fixed(per_block, arch.window_elements, Blocks::new(cold_window))),
@@ -108,14 +111,14 @@ pub struct ScratchUnits {
     pub ffn: usize,
     /// Cosines and sines, for each rotary embedding: f32.
     pub angles: usize,
+    /// Queries for the look at the sinks, of sequences that run past their planned length: f32. 0 without.
+    pub sinks: usize,
     /// Quantised rows that want logits: u8.
     pub picked: usize,
     /// The same for a float head: f32.
     pub picked_float: usize,
     /// Logits: f32.
     pub logits: usize,
-    /// One layer's keys and values of one sequence, unpacked from eight bits: f16.
-    pub unpacked: usize,
 }
 
 impl ScratchUnits {
@@ -141,10 +144,10 @@ impl ScratchUnits {
             kv: rows(tokens, kv)?,
             ffn: rows(tokens, ffn)?,
             angles: RopeAngles::elements(tokens, angles).ok_or_else(overflow)?,
+            sinks: if arch.streaming.is_some() { rows(tokens, q)? } else { 0 },
             picked: quant(picks, hidden)?,
             picked_float: rows(picks, hidden * floats)?.max(1),
             logits: rows(picks, arch.vocab())?,
-            unpacked: arch.low_cache().ok_or_else(overflow)?,
         })
     }
 
@@ -153,11 +156,12 @@ impl ScratchUnits {
     /// # Errors
     /// [`SizeError::Overflow`].
     pub fn bytes(&self, ropes: usize) -> Result<Bytes, SizeError> {
-        let ScratchUnits { hidden, float, quantized, q, kv, ffn, angles, picked, picked_float, logits, unpacked } =
-            *self;
-        let floats = [hidden, hidden, float, q, q, kv, kv, ffn, picked_float, logits];
+        let ScratchUnits { hidden, float, quantized, q, kv, ffn, angles, sinks, picked, picked_float, logits } = *self;
+        let floats = [hidden, hidden, float, q, q, kv, kv, ffn, sinks, picked_float, logits];
+        // With sinks each embedding has angles for the look at them, too.
+        let ropes = if sinks > 0 { 2 * ropes } else { ropes };
         let bytes = floats.into_iter().chain(std::iter::repeat_n(angles, ropes)).map(|units| (units, 4));
-        let bytes = bytes.chain([(quantized, 1), (picked, 1), (unpacked, 2)]);
+        let bytes = bytes.chain([(quantized, 1), (picked, 1)]);
         bytes
             .map(|(units, size)| Bytes::new(size).times(units as u64).and_then(|bytes| bytes.aligned(256)))
             .try_fold(Bytes::ZERO, |sum, bytes| sum.plus(bytes?))

@@ -44,8 +44,8 @@ impl Sampling {
 /// One request. Dropping it frees its blocks.
 pub(crate) struct Sequence {
     pub(crate) kv: Ticket<GlobalKv<f16>>,
-    /// Its blocks of eight bits an element; those of `kv` are none then.
-    pub(crate) low: Option<Ticket<GlobalKv<u8>>>,
+    /// Its blocks of smaller elements; those of `kv` are none then.
+    pub(crate) low: Option<Ticket<GlobalKv<u16>>>,
     pub(crate) window: Option<Ticket<SwaKv<f16>>>,
     /// Its blocks on the device that runs the first layers, where there is one.
     pub(crate) front: Option<Cached>,
@@ -113,6 +113,14 @@ impl Sequence {
     /// Tokens that no pass has seen.
     pub(crate) fn pending(&self) -> usize {
         self.tokens.len() - self.done
+    }
+
+    /// Tokens that fit behind those it has, into the blocks it has.
+    pub(crate) fn room(&self) -> usize {
+        match &self.low {
+            Some(low) => low.capacity().count() as usize - self.done,
+            None => (self.kv.capacity().count() as usize).saturating_sub(self.done),
+        }
     }
 
     /// 64 random bits (splitmix64, whose constants these are).

@@ -37,6 +37,8 @@ pub enum KvDtype {
     Bf16,
     /// GGUF `Q8_0`: 32 elements in 34 bytes.
     Q8_0,
+    /// 8-bit floats, and for each head's row of a token a 16-bit scale: no tensor has to be calibrated first.
+    Fp8Head,
     /// 8-bit floats with one scale for the whole tensor, which is not part of the cache.
     Fp8,
     /// GGUF `Q5_1`: 32 elements in 24 bytes.
@@ -51,11 +53,12 @@ pub enum KvDtype {
 
 impl KvDtype {
     /// Every element type, largest first.
-    pub const ALL: [KvDtype; 9] = [
+    pub const ALL: [KvDtype; 10] = [
         KvDtype::F32,
         KvDtype::F16,
         KvDtype::Bf16,
         KvDtype::Q8_0,
+        KvDtype::Fp8Head,
         KvDtype::Fp8,
         KvDtype::Q5_1,
         KvDtype::Q5_0,
@@ -71,12 +74,20 @@ impl KvDtype {
         match self {
             KvDtype::F32 => (1, 4),
             KvDtype::F16 | KvDtype::Bf16 => (1, 2),
-            KvDtype::Fp8 => (1, 1),
+            KvDtype::Fp8Head | KvDtype::Fp8 => (1, 1),
             KvDtype::Q8_0 => (32, 34),
             KvDtype::Q5_1 => (32, 24),
             KvDtype::Q5_0 => (32, 22),
             KvDtype::Q4_1 => (32, 20),
             KvDtype::Q4_0 => (32, 18),
+        }
+    }
+
+    /// Bytes that each head's row of a token takes beside its elements.
+    pub const fn head_bytes(self) -> u64 {
+        match self {
+            KvDtype::Fp8Head => 2,
+            _ => 0,
         }
     }
 
@@ -86,7 +97,7 @@ impl KvDtype {
         32 / elements * bytes
     }
 
-    /// Bytes of one row of `elements`, the last granule filled up.
+    /// Bytes of one row of `elements`, the last granule filled up, without [`head_bytes`](Self::head_bytes).
     ///
     /// # Errors
     /// [`Overflow`] past `u64::MAX` bytes.
@@ -101,6 +112,7 @@ impl KvDtype {
             KvDtype::F32 => "f32",
             KvDtype::F16 => "f16",
             KvDtype::Bf16 => "bf16",
+            KvDtype::Fp8Head => "fp8_head",
             KvDtype::Fp8 => "fp8",
             KvDtype::Q8_0 => "q8_0",
             KvDtype::Q5_1 => "q5_1",
@@ -119,7 +131,7 @@ impl fmt::Display for KvDtype {
 
 /// A spelling that names no element type.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
-#[error("`{0}` is no KV element type; known are f32, f16, bf16, fp8, q8_0, q5_1, q5_0, q4_1, q4_0")]
+#[error("`{0}` is no KV element type; known are f32, f16, bf16, fp8, fp8_head, q8_0, q5_1, q5_0, q4_1, q4_0")]
 pub struct UnknownDtype(String);
 
 impl FromStr for KvDtype {
@@ -172,7 +184,7 @@ impl KvLayer {
     /// # Errors
     /// [`Overflow`] past `u64::MAX`.
     pub fn k_bytes(&self) -> Result<Bytes, Overflow> {
-        self.k_dtype.row(self.kv_heads.checked_mul(self.k_dim).ok_or(Overflow)?)
+        self.row(self.k_dtype, self.k_dim)
     }
 
     /// Bytes of the values of one token.
@@ -180,7 +192,13 @@ impl KvLayer {
     /// # Errors
     /// [`Overflow`] past `u64::MAX`.
     pub fn v_bytes(&self) -> Result<Bytes, Overflow> {
-        self.v_dtype.row(self.kv_heads.checked_mul(self.v_dim).ok_or(Overflow)?)
+        self.row(self.v_dtype, self.v_dim)
+    }
+
+    fn row(&self, dtype: KvDtype, dim: u64) -> Result<Bytes, Overflow> {
+        let heads = if dim == 0 { 0 } else { self.kv_heads };
+        let elements = dtype.row(heads.checked_mul(dim).ok_or(Overflow)?)?;
+        elements.plus(Bytes::new(dtype.head_bytes()).times(heads)?)
     }
 
     /// Bytes of keys and values of one token.

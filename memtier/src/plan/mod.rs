@@ -55,6 +55,7 @@ mod failure;
 mod input;
 mod json;
 pub mod kv;
+pub mod kv_layout;
 mod levers;
 pub mod llama_cpp;
 pub mod loan;

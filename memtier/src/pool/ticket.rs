@@ -1,6 +1,6 @@
 //! Tickets: a request's blocks.
 
-use std::{fmt, marker::PhantomData, sync::Arc};
+use std::{fmt, marker::PhantomData, ops::Range, sync::Arc};
 
 use super::{
     AcquireBlocksError, BlockRef, Shareable, Written,
@@ -224,7 +224,7 @@ impl<K: PoolKind> Ticket<K> {
 
     /// Gives up block `index` and leaves a hole: a middle eviction, or a block that left the window.
     ///
-    /// A block that the cache has stays there, and is kept until the request ends.
+    /// A block that the cache has stays there, and is kept until the request ends; [`evict_range`](Self::evict_range) lets go of it.
     pub fn evict(&mut self, index: usize) {
         let own = index >= self.leased();
         if let Some(id) = self.table.get_mut(index).filter(|id| **id != HOLE) {
@@ -233,6 +233,24 @@ impl<K: PoolKind> Ticket<K> {
                 self.core.release(id);
             }
         }
+    }
+
+    /// Gives up blocks `blocks` and leaves holes: the middle of a sequence that goes on with its beginning and its latest tokens.
+    /// Those that others have, the cache too, are theirs from then on. Returns how many it gave up.
+    ///
+    /// What the cache has of the request behind the hole stays in use by the request, and is no longer [`cached`](Self::cached)
+    /// of it: nothing behind a hole is published.
+    pub fn evict_range(&mut self, blocks: Range<usize>) -> Blocks
+    where
+        K: Shareable,
+    {
+        let blocks = blocks.start..blocks.end.min(self.table.len());
+        let held = self.blocks();
+        if blocks.clone().any(|index| self.has(index)) {
+            self.own_from(blocks.start);
+            blocks.for_each(|index| self.evict(index));
+        }
+        held.beyond(self.blocks())
     }
 
     /// Gives up every block that lies wholly before token `token`, and leaves holes: the release of a sliding window.

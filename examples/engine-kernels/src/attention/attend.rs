@@ -39,16 +39,24 @@ pub struct AttentionParams {
     pub softcap: Option<f32>,
 }
 
-/// Attention of `queries.len()` rows: `q` and `out` are rows of `heads` x `head_dim` f32.
+/// The first positions of every sequence, which are seen although they left the window (StreamingLLM's attention sinks).
 ///
-/// A row's result depends on its own query, its position and its sequence's cells alone, bit for bit: neither on the
-/// other rows, nor on the threads. Rows of one sequence in a run of increasing positions are handled together, which is
-/// what makes a prefill fast. A row that can see no position (all holes) gives zeros.
+/// Between them and the window lies what is seen no more, and is not counted: a row at position p looks at the sinks as if it
+/// were at `p - gap`, where gap is how many positions lie between. Scores depend on distances only, so keys stay as they were
+/// written; the queries are what differs.
+#[derive(Debug, Clone, Copy)]
+pub struct Sinks<'a> {
+    /// How many.
+    pub count: u32,
+    /// The queries as they look at the sinks, rotated for `p - gap`; otherwise those of `q`.
+    pub q: &'a [f32],
+}
+
+/// [`attend_with_sinks`], without.
 ///
 /// # Errors
 ///
-/// [`KernelError`] where a length is wrong, or a query, a block table or a block number points outside of what it
-/// indexes; `out` is then untouched.
+/// As there.
 #[allow(clippy::too_many_arguments, reason = "a kernel's arguments are its shapes")]
 pub fn attend(
     threads: &Threads,
@@ -60,11 +68,39 @@ pub fn attend(
     q: &[f32],
     out: &mut [f32],
 ) -> Result<(), KernelError> {
+    attend_with_sinks(threads, isa, params, None, cache, sequences, queries, q, out)
+}
+
+/// Attention of `queries.len()` rows: `q` and `out` are rows of `heads` x `head_dim` f32.
+///
+/// A row's result depends on its own query, its position and its sequence's cells alone, bit for bit: neither on the
+/// other rows, nor on the threads. Rows of one sequence in a run of increasing positions are handled together, which is
+/// what makes a prefill fast. A row that can see no position (all holes) gives zeros.
+///
+/// # Errors
+///
+/// [`KernelError`] where a length is wrong, or a query, a block table or a block number points outside of what it
+/// indexes; `out` is then untouched.
+#[allow(clippy::too_many_arguments, reason = "a kernel's arguments are its shapes")]
+pub fn attend_with_sinks(
+    threads: &Threads,
+    isa: Isa,
+    params: AttentionParams,
+    sinks: Option<Sinks<'_>>,
+    cache: KvCache<'_>,
+    sequences: &[KvSequence<'_>],
+    queries: &[Query],
+    q: &[f32],
+    out: &mut [f32],
+) -> Result<(), KernelError> {
     check(params, cache, sequences, queries)?;
     let (shape, heads) = (cache.shape, params.heads);
     let row = product("query row", heads, shape.head_dim)?;
     expect("query rows", product("query rows", queries.len(), row)?, q.len())?;
     expect("attention output", q.len(), out.len())?;
+    if let Some(sinks) = sinks {
+        expect("query rows for the sinks", q.len(), sinks.q.len())?;
+    }
     if queries.is_empty() {
         return Ok(());
     }
@@ -87,6 +123,7 @@ pub fn attend(
             let count = queries[row..end_row].iter().take_while(|query| query.sequence == index).count();
             let piece = Piece {
                 params,
+                sinks,
                 cache,
                 sequence: sequences[index as usize],
                 kv_head,

@@ -1,6 +1,8 @@
 //! The layout of the cache, and writing to it.
 
+use super::format::KvFormat;
 use super::lanes::Lanes;
+use super::pack::{self, Heads};
 use crate::error::{KernelError, expect, multiple, product};
 use crate::isa::{Isa, Level};
 use crate::threads::{Shares, Threads, spread};
@@ -13,56 +15,61 @@ pub const HOLE: u32 = u32::MAX;
 pub struct KvShape {
     /// Key/value heads.
     pub kv_heads: usize,
-    /// Elements of a head, a multiple of 16.
+    /// Elements of a head, a multiple of the format's [`granule`](KvFormat::granule).
     pub head_dim: usize,
     /// Tokens of a block, a multiple of 16.
     pub block_tokens: usize,
+    /// What the cells are.
+    pub format: KvFormat,
 }
 
 impl KvShape {
-    /// f16 elements of one block of one layer, keys and values, or `None` on overflow.
-    pub const fn block_elements(&self) -> Option<usize> {
-        kv_block_elements(self.kv_heads, self.head_dim, self.block_tokens)
+    /// Units of 16 bits of one block of one layer, keys and values with their scales, or `None` on overflow.
+    pub const fn block_units(&self) -> Option<usize> {
+        let Some(row) = self.format.row_bytes(self.head_dim) else { return None };
+        match row.checked_mul(self.kv_heads) {
+            // Keys and values, two bytes a unit.
+            Some(token) => token.checked_mul(self.block_tokens),
+            None => None,
+        }
     }
 
     pub(super) fn check(&self) -> Result<usize, KernelError> {
         multiple("key/value heads", 1, self.kv_heads)?;
-        multiple("head dimension", 16, self.head_dim)?;
+        multiple("head dimension", self.format.granule(), self.head_dim)?;
         multiple("tokens of a block", 16, self.block_tokens)?;
-        self.block_elements().ok_or(KernelError::Overflow { what: "elements of a block" })
+        if self.head_dim > self.format.most() {
+            let (expected, found) = (self.format.most() as u64, self.head_dim as u64);
+            return Err(KernelError::Shape { what: "head dimension (at most)", expected, found });
+        }
+        self.block_units().ok_or(KernelError::Overflow { what: "a block" })
     }
 
-    /// Where the keys of a head begin in a block.
+    /// Units of one head's keys, or its values, in a block.
+    pub(super) fn head_units(&self) -> usize {
+        self.format.row_bytes(self.head_dim).unwrap_or(0) * self.block_tokens / 2
+    }
+
+    /// Where the keys of a head begin in a block, in units.
     pub(super) fn keys(&self, kv_head: usize) -> usize {
-        kv_head * self.head_dim * self.block_tokens
+        kv_head * self.head_units()
     }
 
-    /// Where the values of a head begin in a block.
+    /// Where the values of a head begin in a block, in units.
     pub(super) fn values(&self, kv_head: usize) -> usize {
-        (self.kv_heads + kv_head) * self.head_dim * self.block_tokens
+        (self.kv_heads + kv_head) * self.head_units()
     }
 }
 
-/// f16 elements of one block of one layer, keys and values, or `None` on overflow.
-pub const fn kv_block_elements(kv_heads: usize, head_dim: usize, block_tokens: usize) -> Option<usize> {
-    match kv_heads.checked_mul(head_dim) {
-        Some(row) => match row.checked_mul(block_tokens) {
-            Some(half) => half.checked_mul(2),
-            None => None,
-        },
-        None => None,
-    }
-}
-
-/// One layer's blocks inside of a slab: block b begins at element `base + b * stride`. A slab laid out
-/// `[layer][block][element]` has the layer's offset as base and the block's elements as stride.
+/// One layer's blocks inside of a slab: block b begins at unit `base + b * stride`. A slab laid out
+/// `[layer][block][unit]` has the layer's offset as base and the block's units as stride.
 #[derive(Debug, Clone, Copy)]
 pub struct KvCache<'a> {
-    /// The slab, f16 bits. Cells that were never written may hold any bits.
+    /// The slab, in units of 16 bits. Cells that were never written may hold any bits.
     pub slab: &'a [u16],
-    /// Element where the layer's block 0 begins.
+    /// Unit where the layer's block 0 begins.
     pub base: usize,
-    /// Elements from one block to the next, at least a block's.
+    /// Units from one block to the next, at least a block's.
     pub stride: usize,
     /// The layer's dimensions.
     pub shape: KvShape,
@@ -87,8 +94,8 @@ pub struct KvCell {
     pub slot: u32,
 }
 
-/// Writes one key row and one value row (`kv_heads` x `head_dim` f32 each) into each of `cells`, rounded to f16. Of two
-/// rows for the same cell the later one stays.
+/// Writes one key row and one value row (`kv_heads` x `head_dim` f32 each) into each of `cells`, rounded to the cells' format. Of
+/// two rows for the same cell the later one stays.
 ///
 /// `base` and `stride` are those of [`KvCache`].
 ///
@@ -124,6 +131,14 @@ pub fn kv_write(
     }
     let worthwhile = keys.len() >= crate::quant::PARALLEL_ELEMENTS;
     let shares = Shares::new(slab);
+    if shape.format != KvFormat::F16 {
+        // The same by heads: a row's scale is that of all its dimensions.
+        let heads = Heads { base, stride, shape, cells, keys, values, slab: shares };
+        spread(threads, shape.kv_heads, 1, worthwhile, &|range| {
+            range.for_each(|head| pack::write_head(isa, &heads, head))
+        });
+        return Ok(());
+    }
     let columns = row / COLUMN;
     // Threads share out the columns, not the tokens: two tokens may go to the same cell.
     spread(threads, columns, columns.div_ceil(2 * threads.count()), worthwhile, &|range| {

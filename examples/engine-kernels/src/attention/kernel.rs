@@ -50,6 +50,8 @@ impl Scores {
 #[derive(Clone, Copy)]
 pub(super) struct Lane {
     pub(super) q: *const f32,
+    /// The same as it looks at the sinks.
+    pub(super) q_sinks: *const f32,
     pub(super) out: *mut f32,
     /// The first position that it sees.
     pub(super) first: usize,
@@ -64,6 +66,7 @@ pub(super) struct Lane {
 impl Lane {
     pub(super) const NONE: Lane = Lane {
         q: std::ptr::null(),
+        q_sinks: std::ptr::null(),
         out: std::ptr::null_mut(),
         first: 0,
         end: 0,
@@ -81,10 +84,20 @@ pub(super) struct Run {
     pub(super) keys: *const u16,
     /// Its value; the next position's is `head_dim` further.
     pub(super) values: *const u16,
+    /// The first scale of its key, where the format has scales; the next group's is `block_tokens` further.
+    pub(super) key_scales: *const u16,
+    /// The first scale of its value; the next position's are behind its last.
+    pub(super) value_scales: *const u16,
 }
 
 impl Run {
-    pub(super) const NONE: Run = Run { position: 0, keys: std::ptr::null(), values: std::ptr::null() };
+    pub(super) const NONE: Run = Run {
+        position: 0,
+        keys: std::ptr::null(),
+        values: std::ptr::null(),
+        key_scales: std::ptr::null(),
+        value_scales: std::ptr::null(),
+    };
 
     /// The positions of the run that a lane sees, counted from the run's first.
     #[inline(always)]
@@ -164,7 +177,7 @@ unsafe fn dots<V: Lanes, const AHEAD: bool, const Q: usize, const R: usize>(
             }
             if AHEAD && (d * stride).is_multiple_of(LINE) {
                 for next in &next[..R] {
-                    V::prefetch(next.keys.wrapping_add(d * stride));
+                    V::prefetch(next.keys.wrapping_add(d * stride).cast());
                 }
             }
             for lane in 0..Q {
@@ -410,7 +423,7 @@ unsafe fn columns_at<V: Lanes, const AHEAD: bool, const Q: usize, const W: usize
                 let at = run.values.add(token * head_dim + dim);
                 if AHEAD {
                     for line in (0..RUN * W).step_by(LINE) {
-                        V::prefetch(next.values.wrapping_add(token * head_dim + dim + line));
+                        V::prefetch(next.values.wrapping_add(token * head_dim + dim + line).cast());
                     }
                 }
                 let mut value = [V::zero(); W];

@@ -5,7 +5,7 @@
 
 #![allow(clippy::needless_range_loop, reason = "one index goes through several arrays of registers")]
 
-use crate::half::{f16_to_f32, f32_to_f16};
+use crate::half::{bf16_to_f32, f16_to_f32, f32_to_f16};
 
 /// Sixteen f32.
 ///
@@ -22,12 +22,23 @@ pub(super) trait Lanes: Copy {
     unsafe fn zero() -> Self;
     unsafe fn load(at: *const f32) -> Self;
     unsafe fn load_half(at: *const u16) -> Self;
+    /// Sixteen bfloat16.
+    unsafe fn load_brain(at: *const u16) -> Self;
+    /// Sixteen signed bytes.
+    unsafe fn load_byte(at: *const u8) -> Self;
+    /// Sixteen E4M3 numbers, times 2^-8: their bits are those of an f16 with another bias.
+    unsafe fn load_e4m3(at: *const u8) -> Self;
+    /// The low (0) or high (1) halves of sixteen bytes, less 8.
+    unsafe fn load_nibble<const HALF: usize>(at: *const u8) -> Self;
     unsafe fn splat_at(at: *const f32) -> Self;
+    /// One f16, sixteen times.
+    unsafe fn splat_half(at: *const u16) -> Self;
     unsafe fn store(self, at: *mut f32);
     /// Stores as f16, rounded to nearest even.
     unsafe fn store_half(self, at: *mut u16);
     /// Calls for the line at `at`, which need not be valid.
-    unsafe fn prefetch(_at: *const u16) {}
+    unsafe fn prefetch(_at: *const u8) {}
+    unsafe fn mul(self, by: Self) -> Self;
     /// `self * by + to`, rounded once.
     unsafe fn fma(self, by: Self, to: Self) -> Self;
 }
@@ -58,9 +69,50 @@ impl Lanes for Portable {
     }
 
     #[inline(always)]
+    unsafe fn load_brain(at: *const u16) -> Self {
+        // SAFETY: the caller's promise.
+        Portable(unsafe { at.cast::<[u16; 16]>().read_unaligned() }.map(bf16_to_f32))
+    }
+
+    #[inline(always)]
+    unsafe fn load_byte(at: *const u8) -> Self {
+        // SAFETY: the caller's promise.
+        Portable(unsafe { at.cast::<[i8; 16]>().read() }.map(f32::from))
+    }
+
+    #[inline(always)]
+    unsafe fn load_e4m3(at: *const u8) -> Self {
+        // SAFETY: the caller's promise.
+        let bytes = unsafe { at.cast::<[u8; 16]>().read() };
+        Portable(bytes.map(|byte| f16_to_f32(u16::from(byte & 0x80) << 8 | u16::from(byte & 0x7f) << 7)))
+    }
+
+    #[inline(always)]
+    unsafe fn load_nibble<const HALF: usize>(at: *const u8) -> Self {
+        // SAFETY: the caller's promise.
+        let bytes = unsafe { at.cast::<[u8; 16]>().read() };
+        Portable(bytes.map(|byte| f32::from((byte >> (4 * HALF) & 15) as i8 - 8)))
+    }
+
+    #[inline(always)]
     unsafe fn splat_at(at: *const f32) -> Self {
         // SAFETY: the caller's promise.
         Portable([unsafe { *at }; 16])
+    }
+
+    #[inline(always)]
+    unsafe fn splat_half(at: *const u16) -> Self {
+        // SAFETY: the caller's promise.
+        Portable([f16_to_f32(unsafe { at.read_unaligned() }); 16])
+    }
+
+    #[inline(always)]
+    unsafe fn mul(self, by: Self) -> Self {
+        let mut product = self;
+        for lane in 0..16 {
+            product.0[lane] *= by.0[lane];
+        }
+        product
     }
 
     #[inline(always)]
@@ -121,9 +173,48 @@ mod x86 {
         }
 
         #[inline(always)]
+        unsafe fn load_brain(at: *const u16) -> Self {
+            // SAFETY: the caller's promise.
+            unsafe {
+                let wide = _mm512_cvtepu16_epi32(_mm256_loadu_si256(at.cast()));
+                Avx512(_mm512_castsi512_ps(_mm512_slli_epi32::<16>(wide)))
+            }
+        }
+
+        #[inline(always)]
+        unsafe fn load_byte(at: *const u8) -> Self {
+            // SAFETY: the caller's promise.
+            Avx512(unsafe { _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_loadu_si128(at.cast()))) })
+        }
+
+        #[inline(always)]
+        unsafe fn load_e4m3(at: *const u8) -> Self {
+            // SAFETY: the caller's promise.
+            Avx512(unsafe { _mm512_cvtph_ps(half_of_e4m3(_mm_loadu_si128(at.cast()))) })
+        }
+
+        #[inline(always)]
+        unsafe fn load_nibble<const HALF: usize>(at: *const u8) -> Self {
+            // SAFETY: the caller's promise.
+            unsafe { Avx512(_mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(nibbles::<HALF>(_mm_loadu_si128(at.cast()))))) }
+        }
+
+        #[inline(always)]
         unsafe fn splat_at(at: *const f32) -> Self {
             // SAFETY: the caller's promise.
             Avx512(unsafe { _mm512_set1_ps(*at) })
+        }
+
+        #[inline(always)]
+        unsafe fn splat_half(at: *const u16) -> Self {
+            // SAFETY: the caller's promise.
+            Avx512(unsafe { _mm512_cvtph_ps(_mm256_set1_epi16(at.read_unaligned() as i16)) })
+        }
+
+        #[inline(always)]
+        unsafe fn mul(self, by: Self) -> Self {
+            // SAFETY: the caller's promise.
+            Avx512(unsafe { _mm512_mul_ps(self.0, by.0) })
         }
 
         #[inline(always)]
@@ -139,7 +230,7 @@ mod x86 {
         }
 
         #[inline(always)]
-        unsafe fn prefetch(at: *const u16) {
+        unsafe fn prefetch(at: *const u8) {
             // SAFETY: any address may be prefetched.
             unsafe { _mm_prefetch::<_MM_HINT_T0>(at.cast()) }
         }
@@ -151,9 +242,52 @@ mod x86 {
         }
     }
 
+    /// E4M3 bits where an f16 has them: sign on top, exponent and mantissa below it.
+    ///
+    /// # Safety
+    ///
+    /// The processor has AVX2.
+    #[inline(always)]
+    unsafe fn half_of_e4m3(bytes: __m128i) -> __m256i {
+        // SAFETY: the caller's promise.
+        unsafe {
+            let top = _mm256_slli_epi16::<8>(_mm256_cvtepu8_epi16(bytes));
+            let rest = _mm256_srli_epi16::<1>(_mm256_and_si256(top, _mm256_set1_epi16(0x7f00)));
+            _mm256_or_si256(_mm256_and_si256(top, _mm256_set1_epi16(i16::MIN)), rest)
+        }
+    }
+
+    /// The low (0) or high (1) halves of bytes, less 8.
+    ///
+    /// # Safety
+    ///
+    /// The processor has AVX2.
+    #[inline(always)]
+    unsafe fn nibbles<const HALF: usize>(bytes: __m128i) -> __m128i {
+        // SAFETY: the caller's promise.
+        unsafe {
+            let shifted = if HALF == 0 { bytes } else { _mm_srli_epi16::<4>(bytes) };
+            _mm_sub_epi8(_mm_and_si128(shifted, _mm_set1_epi8(15)), _mm_set1_epi8(8))
+        }
+    }
+
     /// Two 256-bit registers.
     #[derive(Clone, Copy)]
     pub(in super::super) struct Avx2([__m256; 2]);
+
+    impl Avx2 {
+        /// # Safety
+        ///
+        /// The processor has AVX2.
+        #[inline(always)]
+        unsafe fn of_bytes(bytes: __m128i) -> Avx2 {
+            // SAFETY: the caller's promise.
+            unsafe {
+                let (low, high) = (_mm256_cvtepi8_epi32(bytes), _mm256_cvtepi8_epi32(_mm_srli_si128::<8>(bytes)));
+                Avx2([_mm256_cvtepi32_ps(low), _mm256_cvtepi32_ps(high)])
+            }
+        }
+    }
 
     impl Lanes for Avx2 {
         const QUERIES: usize = 3;
@@ -181,9 +315,52 @@ mod x86 {
         }
 
         #[inline(always)]
+        unsafe fn load_brain(at: *const u16) -> Self {
+            // SAFETY: the caller's promise.
+            unsafe {
+                let (low, high) = (_mm_loadu_si128(at.cast()), _mm_loadu_si128(at.add(8).cast()));
+                Avx2([low, high].map(|half| _mm256_castsi256_ps(_mm256_slli_epi32::<16>(_mm256_cvtepu16_epi32(half)))))
+            }
+        }
+
+        #[inline(always)]
+        unsafe fn load_byte(at: *const u8) -> Self {
+            // SAFETY: the caller's promise.
+            unsafe { Avx2::of_bytes(_mm_loadu_si128(at.cast())) }
+        }
+
+        #[inline(always)]
+        unsafe fn load_e4m3(at: *const u8) -> Self {
+            // SAFETY: the caller's promise.
+            unsafe {
+                let halves = half_of_e4m3(_mm_loadu_si128(at.cast()));
+                let (low, high) = (_mm256_castsi256_si128(halves), _mm256_extracti128_si256::<1>(halves));
+                Avx2([_mm256_cvtph_ps(low), _mm256_cvtph_ps(high)])
+            }
+        }
+
+        #[inline(always)]
+        unsafe fn load_nibble<const HALF: usize>(at: *const u8) -> Self {
+            // SAFETY: the caller's promise.
+            unsafe { Avx2::of_bytes(nibbles::<HALF>(_mm_loadu_si128(at.cast()))) }
+        }
+
+        #[inline(always)]
         unsafe fn splat_at(at: *const f32) -> Self {
             // SAFETY: the caller's promise.
             Avx2([unsafe { _mm256_set1_ps(*at) }; 2])
+        }
+
+        #[inline(always)]
+        unsafe fn splat_half(at: *const u16) -> Self {
+            // SAFETY: the caller's promise.
+            Avx2([unsafe { _mm256_cvtph_ps(_mm_set1_epi16(at.read_unaligned() as i16)) }; 2])
+        }
+
+        #[inline(always)]
+        unsafe fn mul(self, by: Self) -> Self {
+            // SAFETY: the caller's promise.
+            unsafe { Avx2([_mm256_mul_ps(self.0[0], by.0[0]), _mm256_mul_ps(self.0[1], by.0[1])]) }
         }
 
         #[inline(always)]
@@ -205,7 +382,7 @@ mod x86 {
         }
 
         #[inline(always)]
-        unsafe fn prefetch(at: *const u16) {
+        unsafe fn prefetch(at: *const u8) {
             // SAFETY: any address may be prefetched.
             unsafe { _mm_prefetch::<_MM_HINT_T0>(at.cast()) }
         }

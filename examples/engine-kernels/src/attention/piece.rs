@@ -4,16 +4,19 @@
 use std::ops::Range;
 
 use super::HOLE;
-use super::attend::{AttentionParams, KvSequence, Query};
+use super::attend::{AttentionParams, KvSequence, Query, Sinks};
 use super::cache::KvCache;
+use super::format::KvFormat;
 use super::kernel::{CHUNK, CHUNK_RUNS, Lane, MAX_LANES, RUN, Run, Scores, score, sum, weigh};
 use super::lanes::{Lanes, Portable};
+use super::unpack::Unpacked;
 use crate::isa::{Isa, Level};
 use crate::threads::Shares;
 
 /// What one call computes.
 pub(super) struct Piece<'a> {
     pub(super) params: AttentionParams,
+    pub(super) sinks: Option<Sinks<'a>>,
     pub(super) cache: KvCache<'a>,
     pub(super) sequence: KvSequence<'a>,
     pub(super) kv_head: usize,
@@ -79,6 +82,7 @@ unsafe fn compute<V: Lanes>(piece: &Piece<'_>) {
         out.fill(0.0);
         lanes[count] = Lane {
             q: piece.q[at..at + dim].as_ptr(),
+            q_sinks: piece.sinks.map_or(piece.q, |sinks| sinks.q)[at..at + dim].as_ptr(),
             out: out.as_mut_ptr(),
             first: (position + 1).saturating_sub(window),
             end: position + 1,
@@ -99,28 +103,20 @@ unsafe fn compute<V: Lanes>(piece: &Piece<'_>) {
 #[inline(always)]
 unsafe fn attend_lanes<V: Lanes>(piece: &Piece<'_>, lanes: &mut [Lane]) {
     let shape = piece.cache.shape;
-    let first = lanes.iter().map(|lane| lane.first).min().unwrap_or(0);
-    let end = lanes.iter().map(|lane| lane.end).max().unwrap_or(0);
     let mut scores = Scores::new();
-    // Few lanes mean little to do for each line of the cache, and a cache that is rarely at hand: it is called for ahead.
-    let ahead = lanes.len() <= V::QUERIES;
-    let mut next = Runs::of(piece, first..end, first / CHUNK);
-    for chunk in first / CHUNK..end.div_ceil(CHUNK) {
-        let current = next;
-        next = Runs::of(piece, first..end, chunk + 1);
-        let runs = current.as_slice();
-        // SAFETY: the runs' pointers reach the whole of the head's keys and values for 16 positions of one block.
-        unsafe {
-            if ahead {
-                score::<V, true>(lanes, runs, &next.runs, shape.block_tokens, shape.head_dim, &mut scores);
-                weigh(lanes, runs, piece.params, shape.head_dim, &mut scores);
-                sum::<V, true>(lanes, runs, &next.runs, shape.head_dim, &scores);
-            } else {
-                score::<V, false>(lanes, runs, &next.runs, shape.block_tokens, shape.head_dim, &mut scores);
-                weigh(lanes, runs, piece.params, shape.head_dim, &mut scores);
-                sum::<V, false>(lanes, runs, &next.runs, shape.head_dim, &scores);
-            }
+    let mut own = [(std::ptr::null(), 0, 0); MAX_LANES];
+    for (own, lane) in own.iter_mut().zip(lanes.iter()) {
+        *own = (lane.q, lane.first, lane.end);
+    }
+    let sinks = piece.sinks.map_or(0, |sinks| sinks.count as usize);
+    // The sinks first, where a lane's window does not reach them; then its window.
+    for is_window in [false, true] {
+        for (lane, (q, first, end)) in lanes.iter_mut().zip(own) {
+            (lane.q, lane.first, lane.end) =
+                if is_window { (q, first, end) } else { (lane.q_sinks, 0, first.min(sinks)) };
         }
+        // SAFETY: passed on; both queries are valid for `head_dim` elements.
+        unsafe { through::<V>(piece, lanes, &mut scores) };
     }
     for lane in lanes {
         // SAFETY: the lane's output is valid for `head_dim` elements and nobody else's.
@@ -139,6 +135,50 @@ unsafe fn attend_lanes<V: Lanes>(piece: &Piece<'_>, lanes: &mut [Lane]) {
             *out *= inverse;
         }
     }
+}
+
+/// Takes the lanes through the cache, chunk after chunk. Chunks of other formats become f16 first, once for all lanes.
+///
+/// # Safety
+///
+/// As `attend_lanes`.
+#[inline(always)]
+unsafe fn through<V: Lanes>(piece: &Piece<'_>, lanes: &mut [Lane], scores: &mut Scores) {
+    let shape = piece.cache.shape;
+    let (dim, packed) = (shape.head_dim, shape.format != KvFormat::F16);
+    let positions = seen(lanes);
+    // Few lanes mean little to do for each line of the cache, and a cache that is rarely at hand: it is called for ahead.
+    let ahead = lanes.len() <= V::QUERIES && !packed;
+    let stride = if packed { RUN } else { shape.block_tokens };
+    let mut unpacked = Unpacked::new();
+    let mut next = Runs::of(piece, positions.clone(), positions.start / CHUNK);
+    for chunk in positions.start / CHUNK..positions.end.div_ceil(CHUNK) {
+        let mut current = next;
+        next = Runs::of(piece, positions.clone(), chunk + 1);
+        if packed {
+            // SAFETY: the runs' pointers reach the whole of the head's keys and values for 16 positions of one block.
+            current.runs = unsafe { unpacked.fill::<V>(shape, current.as_slice(), &next.runs) };
+        }
+        let runs = current.as_slice();
+        // SAFETY: as above, and the unpacked ones the same of a block of 16 positions.
+        unsafe {
+            if ahead {
+                score::<V, true>(lanes, runs, &next.runs, stride, dim, scores);
+                weigh(lanes, runs, piece.params, dim, scores);
+                sum::<V, true>(lanes, runs, &next.runs, dim, scores);
+            } else {
+                score::<V, false>(lanes, runs, &next.runs, stride, dim, scores);
+                weigh(lanes, runs, piece.params, dim, scores);
+                sum::<V, false>(lanes, runs, &next.runs, dim, scores);
+            }
+        }
+    }
+}
+
+/// The positions that some lane sees, and those between.
+fn seen(lanes: &[Lane]) -> Range<usize> {
+    let first = lanes.iter().map(|lane| lane.first).min().unwrap_or(0);
+    first..lanes.iter().map(|lane| lane.end).max().unwrap_or(0)
 }
 
 /// The runs of one chunk that some lane sees.
@@ -163,8 +203,17 @@ impl Runs {
             // In bounds: `attend` checked the block, and a run lies within one block.
             let block = &piece.cache.slab[piece.cache.base + block as usize * piece.cache.stride..];
             let (keys, values) = (&block[shape.keys(piece.kv_head)..], &block[shape.values(piece.kv_head)..]);
-            runs.runs[runs.count] =
-                Run { position, keys: keys[slot..].as_ptr(), values: values[slot * shape.head_dim..].as_ptr() };
+            let (bits, scales) = (shape.format.bits(), shape.format.scales(shape.head_dim));
+            // Scales lie behind the elements; 16 elements of any format are whole units.
+            let elements = shape.head_dim * shape.block_tokens * bits / 16;
+            runs.runs[runs.count] = Run {
+                position,
+                keys: keys[slot * shape.format.key_step() / 16..].as_ptr(),
+                values: values[slot * shape.head_dim * bits / 16..].as_ptr(),
+                // Past the end where there are none.
+                key_scales: keys.as_ptr().wrapping_add(elements + slot),
+                value_scales: values.as_ptr().wrapping_add(elements + slot * scales),
+            };
             runs.count += 1;
         }
         runs

@@ -114,6 +114,16 @@ impl Compute for Cuda {
             let remedy = "all layers run on --device: leave it out";
             return Err(setting("gpu-layers", "given", remedy));
         }
+        if !settings.kv_types.is_f16() {
+            return Err(setting("kv-type", &settings.kv_types, "keys and values on a GPU are f16: leave it out"));
+        }
+        if let Some(streaming) = settings.streaming {
+            return Err(setting(
+                "stream-window",
+                streaming.window,
+                "sequences on a GPU have --max-seq-len: leave it out",
+            ));
+        }
         if let Some(low) = settings.kv_low {
             return Err(setting("kv-low", low, "keys and values on a GPU are f16: leave it out"));
         }

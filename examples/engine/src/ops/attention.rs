@@ -1,6 +1,8 @@
 //! Paged attention: reads block ids from the page table, keys and values from the slab.
 
-use engine_kernels::{self as kernels, AttentionParams, HOLE, KvCache, KvCell, KvSequence, KvShape, Query};
+use engine_kernels::{
+    self as kernels, AttentionParams, HOLE, KvCache, KvCell, KvFormat, KvSequence, KvShape, Query, Sinks,
+};
 use half::slice::HalfFloatSliceExt;
 use memtier::{
     BlockId, Fits, Host, Input, Is, LaunchError, Place, PoolKind, Recorder, SameElement, Slab, SlabMut, StableSpanMut,
@@ -8,6 +10,7 @@ use memtier::{
 };
 
 use super::{Cpu, launch};
+use crate::streaming::Streaming;
 
 /// Tokens handled by one kernel call: their queries are listed on the stack.
 const TILE: usize = 512;
@@ -17,11 +20,13 @@ pub const MAX_ROWS: usize = 256;
 /// Where a layer's keys and values lie, and how it attends.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct KvLayer {
-    /// Heads, their dimension, and tokens of a block.
+    /// Heads, their dimension, tokens of a block, and what the elements are.
     pub shape: KvShape,
-    /// Where the layer begins in a block, in elements. Blocks hold all layers of their pool.
+    /// Where the layer begins in a block, in units of 16 bits. Blocks hold all layers of their pool.
     pub base: usize,
-    /// Where it begins in a block of eight bits an element, in bytes.
+    /// What the elements are in the pool of smaller ones, where there is one.
+    pub low: KvFormat,
+    /// Where the layer begins in a block of that pool, in units of 16 bits.
     pub low_base: usize,
     /// Query heads, scale, window and softcap.
     pub params: AttentionParams,
@@ -59,22 +64,33 @@ pub fn kv_write<K: PoolKind<Element = f16>, P: Place<Space: Is<Host>>>(
     );
     on.host_op(args, move |(slab, table, rows, positions, k, v)| {
         same_pool(slab.pool, table)?;
-        let KvLayer { shape, base, .. } = layer;
-        let width = shape.kv_heads * shape.head_dim;
-        let tiles =
-            rows.chunks(TILE).zip(positions.chunks(TILE)).zip(k.chunks(TILE * width).zip(v.chunks(TILE * width)));
-        for ((rows, positions), (k, v)) in tiles {
-            let mut cells = [KvCell { block: HOLE, slot: 0 }; TILE];
-            for (cell, (row, position)) in cells.iter_mut().zip(rows.iter().zip(positions)) {
-                *cell = locate(table, *row, *position, shape.block_tokens)?;
-            }
-            let units = slab.units.reinterpret_cast_mut();
-            let cells = &cells[..rows.len()];
-            kernels::kv_write(&cpu.threads, cpu.isa, units, base, slab.block_units, shape, cells, k, v)
-                .map_err(launch)?;
-        }
-        Ok(())
+        let (units, stride) = (slab.units.reinterpret_cast_mut(), slab.block_units);
+        write_cells(&cpu, (units, stride), table, rows, positions, [k, v], layer)
     })
+}
+
+/// Writes into a slab of units, whatever they are.
+pub(super) fn write_cells(
+    cpu: &Cpu,
+    (units, stride): (&mut [u16], usize),
+    table: TableSlice<'_>,
+    rows: &[u32],
+    positions: &[u32],
+    [k, v]: [&[f32]; 2],
+    layer: KvLayer,
+) -> Result<(), LaunchError> {
+    let KvLayer { shape, base, .. } = layer;
+    let width = shape.kv_heads * shape.head_dim;
+    let tiles = rows.chunks(TILE).zip(positions.chunks(TILE)).zip(k.chunks(TILE * width).zip(v.chunks(TILE * width)));
+    for ((rows, positions), (k, v)) in tiles {
+        let mut cells = [KvCell { block: HOLE, slot: 0 }; TILE];
+        for (cell, (row, position)) in cells.iter_mut().zip(rows.iter().zip(positions)) {
+            *cell = locate(table, *row, *position, shape.block_tokens)?;
+        }
+        kernels::kv_write(&cpu.threads, cpu.isa, units, base, stride, shape, &cells[..rows.len()], k, v)
+            .map_err(launch)?;
+    }
+    Ok(())
 }
 
 pub(super) fn locate(
@@ -116,23 +132,74 @@ pub fn attend<K: PoolKind<Element = f16>, P: Place<Space: Is<Host>>>(
     );
     on.host_op(args, move |(out, slab, table, rows, positions, lengths, q)| {
         same_pool(slab.pool, table)?;
-        let KvLayer { shape, base, params, .. } = layer;
-        let cache = KvCache { slab: slab.units.reinterpret_cast(), base, stride: slab.block_units, shape };
-        let mut sequences = [KvSequence { blocks: &[], tokens: 0 }; MAX_ROWS];
-        for (row, (sequence, tokens)) in sequences.iter_mut().zip(lengths).enumerate() {
-            *sequence = KvSequence { blocks: table.row(row).unwrap_or_default(), tokens: *tokens };
-        }
-        let sequences = &sequences[..lengths.len().min(MAX_ROWS)];
-        let width = params.heads * shape.head_dim;
-        let tiles = rows.chunks(TILE).zip(positions.chunks(TILE)).zip(q.chunks(TILE * width));
-        for (((rows, positions), q), out) in tiles.zip(out.chunks_mut(TILE * width)) {
-            let mut queries = [Query { sequence: 0, position: 0 }; TILE];
-            for (query, (row, position)) in queries.iter_mut().zip(rows.iter().zip(positions)) {
-                *query = Query { sequence: *row, position: *position };
-            }
-            let queries = &queries[..rows.len()];
-            kernels::attend(&cpu.threads, cpu.isa, params, cache, sequences, queries, q, out).map_err(launch)?;
-        }
-        Ok(())
+        let (units, stride) = (slab.units.reinterpret_cast(), slab.block_units);
+        attend_cells(&cpu, out, (units, stride), table, [rows, positions, lengths], q, None, layer)
     })
+}
+
+/// The same for sequences that run past their planned length: each token sees the first ones, with `q_sinks`, and the latest, with `q`.
+#[allow(clippy::too_many_arguments, reason = "the slab, the table, and five rows of inputs")]
+pub fn attend_streaming<K: PoolKind<Element = f16>, P: Place<Space: Is<Host>>>(
+    on: &Recorder<P>,
+    cpu: &Cpu,
+    out: &mut StableSpanMut<'_, impl SameElement<f32>, impl Fits<P>>,
+    slab: &Slab<'_, K, impl Fits<P>>,
+    ids: impl Input<BlockId<K>, P>,
+    [rows, positions, lengths]: [impl Input<u32, P>; 3],
+    [q, q_sinks]: [impl Input<f32, P>; 2],
+    (streaming, mut layer): (Streaming, KvLayer),
+) -> Result<(), LaunchError> {
+    let cpu = cpu.clone();
+    let args = (
+        output::<f32, _, _>(out),
+        slab,
+        table::<K, _, _>(ids),
+        input::<u32, _, _>(rows),
+        input::<u32, _, _>(positions),
+        input::<u32, _, _>(lengths),
+        input::<f32, _, _>(q),
+        input::<f32, _, _>(q_sinks),
+    );
+    layer.params.window = Some(streaming.window as u32);
+    on.host_op(args, move |(out, slab, table, rows, positions, lengths, q, q_sinks)| {
+        same_pool(slab.pool, table)?;
+        let (units, stride) = (slab.units.reinterpret_cast(), slab.block_units);
+        let sinks = Some(Sinks { count: streaming.sinks as u32, q: q_sinks });
+        attend_cells(&cpu, out, (units, stride), table, [rows, positions, lengths], q, sinks, layer)
+    })
+}
+
+/// Attends to a slab of units, whatever they are.
+#[allow(clippy::too_many_arguments, reason = "the slab, the table, and five rows of inputs")]
+pub(super) fn attend_cells(
+    cpu: &Cpu,
+    out: &mut [f32],
+    (slab, stride): (&[u16], usize),
+    table: TableSlice<'_>,
+    [rows, positions, lengths]: [&[u32]; 3],
+    q: &[f32],
+    sinks: Option<Sinks<'_>>,
+    layer: KvLayer,
+) -> Result<(), LaunchError> {
+    let KvLayer { shape, base, params, .. } = layer;
+    let cache = KvCache { slab, base, stride, shape };
+    let mut sequences = [KvSequence { blocks: &[], tokens: 0 }; MAX_ROWS];
+    for (row, (sequence, tokens)) in sequences.iter_mut().zip(lengths).enumerate() {
+        *sequence = KvSequence { blocks: table.row(row).unwrap_or_default(), tokens: *tokens };
+    }
+    let sequences = &sequences[..lengths.len().min(MAX_ROWS)];
+    let width = params.heads * shape.head_dim;
+    let tiles = rows.chunks(TILE).zip(positions.chunks(TILE)).zip(q.chunks(TILE * width));
+    for (index, (((rows, positions), q), out)) in tiles.zip(out.chunks_mut(TILE * width)).enumerate() {
+        let mut queries = [Query { sequence: 0, position: 0 }; TILE];
+        for (query, (row, position)) in queries.iter_mut().zip(rows.iter().zip(positions)) {
+            *query = Query { sequence: *row, position: *position };
+        }
+        let queries = &queries[..rows.len()];
+        let first = index * TILE * width;
+        let sinks = sinks.map(|sinks| Sinks { q: &sinks.q[first..first + q.len()], ..sinks });
+        let (threads, isa) = (&cpu.threads, cpu.isa);
+        kernels::attend_with_sinks(threads, isa, params, sinks, cache, sequences, queries, q, out).map_err(launch)?;
+    }
+    Ok(())
 }

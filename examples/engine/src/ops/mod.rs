@@ -10,11 +10,11 @@ mod norm;
 mod position;
 mod sample;
 
-pub use attention::{KvLayer, MAX_ROWS, attend, kv_write};
+pub use attention::{KvLayer, MAX_ROWS, attend, attend_streaming, kv_write};
 pub use linear::{Activations, embed, gather, project, project_gated, project_qkv, quantize};
-pub use low::{low_attend, low_unpack, low_write};
+pub use low::{low_attend, low_write};
 pub use norm::{head_norm, norm, residual_norm};
-pub use position::{Rope, angles, rotate};
+pub use position::{Rope, angles, angles_for_sinks, copy, rotate};
 pub use sample::{sample, softcap};
 
 use std::sync::Arc;

@@ -5,7 +5,6 @@ use std::sync::Arc;
 use memtier::{
     Blocks, Bytes, Tokens,
     admission::{self, Admission, Backpressure},
-    plan::KvDtype,
     pressure::{Ladder, LimitLatch, ServeLimits, Snapshot, SnapshotReader, StepLimits, Watcher},
 };
 
@@ -35,7 +34,7 @@ impl Governor {
         let configured = ServeLimits {
             slots: settings.slots(),
             prefill_window: Tokens::new(settings.max_seq_len as u64),
-            kv: KvDtype::F16,
+            kv: settings.kv_types.rest,
             evict_cached: false,
         };
         let cost = match &settings.costs {

@@ -22,7 +22,7 @@ impl<S: Compute> Llm<S> {
         let free = self.sequences.iter().position(Option::is_none).ok_or(EngineError::BatchFull { rows })?;
         let source = self.sequences.get(row).and_then(Option::as_ref).ok_or(EngineError::NoSequence { row })?;
         if source.low.is_some() {
-            let what = "a fork of a request with keys and values of eight bits".to_owned();
+            let what = "a fork of a request with keys and values of --kv-low".to_owned();
             return Err(EngineError::Unsupported { what, why: "fork what started while memory was not short" });
         }
         let written = source.kv.tokens();

@@ -13,6 +13,7 @@ mod prefixes;
 mod queue;
 mod requests;
 mod score;
+mod slide;
 mod states;
 mod swap;
 mod tiers;
@@ -289,7 +290,7 @@ impl<S: Compute> Llm<S> {
 
     /// KV state of one token of a request that starts now.
     pub fn kv_per_token(&self) -> Bytes {
-        queue::kv_per_token(&self.arch, self.limits().limits.kv)
+        queue::kv_per_token(&self.arch, Some(self.limits().limits.kv) == self.settings.kv_low)
     }
 
     /// The engine's settings.

@@ -33,8 +33,10 @@ impl<S: Compute> Llm<S> {
 
     /// One pass with at most `chunk` tokens of prompts.
     fn step_of(&mut self, chunk: usize, mut on_token: impl FnMut(Token)) -> Result<usize, EngineError> {
+        self.release(chunk)?;
         self.batch.clear();
         let Llm { sequences, batch, settings, .. } = self;
+        let mut waits = None;
         let mut left = chunk.max(settings.max_batch * (1 + settings.draft));
         for decoding in [true, false] {
             for (row, sequence) in sequences.iter_mut().enumerate() {
@@ -43,14 +45,20 @@ impl<S: Compute> Llm<S> {
                 if pending == 0 || (pending == 1) != decoding || sequence.tokens.len() > sequence.most || left == 0 {
                     continue;
                 }
+                let room = left.min(sequence.room());
+                if room == 0 {
+                    // Others have the blocks it goes on with: it waits for one of them to end.
+                    waits = Some(sequence.kv.blocks());
+                    continue;
+                }
                 let guesses = match decoding && sequence.sampling.temperature == 0.0 {
                     // Each is a token of the answer if it is right.
-                    true => settings.draft.min(sequence.most - sequence.tokens.len()).min(left - 1),
+                    true => settings.draft.min(sequence.most - sequence.tokens.len()).min(room - 1),
                     false => 0,
                 };
                 let before = batch.tokens.len();
                 match draft::lookup(&sequence.tokens, guesses) {
-                    guesses if guesses.is_empty() => batch.add(row, sequence, pending.min(left)),
+                    guesses if guesses.is_empty() => batch.add(row, sequence, pending.min(room)),
                     guesses => batch.add_drafted(row, sequence, guesses),
                 }
                 left -= batch.tokens.len() - before;
@@ -58,7 +66,8 @@ impl<S: Compute> Llm<S> {
         }
         let tokens = self.batch.tokens.len();
         if tokens == 0 {
-            return Ok(0);
+            // Nobody is left who could end.
+            return waits.map_or(Ok(0), |blocks| Err(EngineError::Stalled { blocks }));
         }
         let fence = self.pass(None, None)?;
         let settled = fence.wait()?;

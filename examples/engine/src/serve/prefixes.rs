@@ -38,6 +38,8 @@ pub(super) struct Prefixes {
     pub(super) root: Root,
     /// Copies of windows, for models that have one.
     pub(super) states: Option<States>,
+    /// Tokens at the beginning of a sequence that see all before them.
+    whole: usize,
     pub(super) reused: u64,
     /// Behind what was sent to the second tier before anybody needed the room.
     pub(super) ahead: Option<Fence>,
@@ -58,7 +60,10 @@ impl Prefixes {
         let tiers = tiers::open(&cache, settings, bundle)?;
         let key = match &settings.prefix_store {
             // Of what is saved and found again, the file's name says nothing.
-            Some(_) => RootKey::new(file.digest()).with("engine", env!("CARGO_PKG_VERSION")),
+            Some(_) => {
+                let key = RootKey::new(file.digest()).with("engine", env!("CARGO_PKG_VERSION"));
+                key.with("kv", settings.kv_types.to_string())
+            }
             // One file is served from here, so its name is enough.
             None => RootKey::new(file.path().as_os_str().as_encoded_bytes()),
         };
@@ -66,8 +71,9 @@ impl Prefixes {
             Some(tiers) => tiers.root(&key)?,
             None => cache.root(&key)?,
         };
+        let whole = arch.streaming.map_or(usize::MAX, |streaming| streaming.whole());
         let states = States::open(&cache, tiers.as_ref(), (arch, settings), bundle)?;
-        Ok(Some(Prefixes { cache, tiers, root, states, reused: 0, ahead: None }))
+        Ok(Some(Prefixes { cache, tiers, root, states, whole, reused: 0, ahead: None }))
     }
 
     /// For the memory policy, which may have the cache give blocks up.
@@ -95,7 +101,9 @@ impl Prefixes {
             // Its blocks are of another pool.
             return Ok(());
         }
-        let content = Content::new(self.root, &sequence.tokens);
+        // What did not see all before it is not what its name says.
+        let whole = self.whole.min(sequence.tokens.len());
+        let content = Content::new(self.root, &sequence.tokens[..whole]);
         self.cache.publish(&mut sequence.kv, settled, &content)?;
         Ok(())
     }
@@ -159,9 +167,14 @@ impl<S: Compute> Llm<S> {
         Ok(())
     }
 
-    /// Gives a request all the blocks that `room` tokens need: free ones, the plan's next ones, then cached ones.
+    /// Gives a request all the blocks that `room` tokens need, and no more than a sequence may hold: free ones, the plan's next ones,
+    /// then cached ones.
     pub(super) fn extend_to(&mut self, kv: &mut KvTicket, room: Tokens) -> Result<(), EngineError> {
         let per_block = Tokens::new(self.settings.block_tokens as u64);
+        // Where blocks were released, that many more may be behind them.
+        let most = Tokens::new(self.settings.max_seq_len as u64).in_blocks_of(per_block).count();
+        let holes = (kv.capacity().in_blocks_of(per_block).count()).saturating_sub(kv.blocks().count());
+        let room = room.min(Tokens::new((most + holes) * per_block.count()));
         let pool = &self.engine.bundle().kv;
         let held = kv.capacity().in_blocks_of(per_block);
         let needed = room.in_blocks_of(per_block).beyond(held);

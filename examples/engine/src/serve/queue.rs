@@ -3,7 +3,6 @@
 use memtier::{
     Bytes, Tokens,
     admission::{Next, Refusal, Request},
-    plan::KvDtype,
 };
 
 use super::{Llm, Row};
@@ -49,8 +48,10 @@ impl<S: Compute> Llm<S> {
         let id = self.requests;
         self.requests += 1;
         let tokens = |count: usize| Tokens::new(count as u64);
-        let generates = answer.min(self.settings.max_seq_len - prompt.len());
-        let request = Request::on_host(tokens(prompt.len()), tokens(generates), self.kv_per_token());
+        // However long it gets, it never holds more than this.
+        let held = prompt.len().min(self.settings.max_seq_len);
+        let generates = answer.min(self.settings.max_seq_len - held);
+        let request = Request::on_host(tokens(held), tokens(generates), self.kv_per_token());
         let request = least.map_or(request, |least| request.cut_to(tokens(least)));
         let snapshot = self.governor.look();
         let (admission, configured) = (self.governor.admission(), self.governor.configured());
@@ -112,9 +113,8 @@ impl<S: Compute> Llm<S> {
 }
 
 /// KV state of one token in all layers, those with a window included.
-pub(super) fn kv_per_token(arch: &Arch, kv: KvDtype) -> Bytes {
-    let per_token = |of_block: usize| of_block as u64 / arch.block_tokens.max(1) as u64;
-    let f16 = |elements| KvDtype::F16.row(per_token(elements)).unwrap_or(Bytes::MAX);
-    let global = if kv == KvDtype::F16 { f16(arch.global_elements) } else { Bytes::new(per_token(arch.low_bytes)) };
-    global.plus(f16(arch.window_elements)).unwrap_or(Bytes::MAX)
+pub(super) fn kv_per_token(arch: &Arch, is_low: bool) -> Bytes {
+    let units = if is_low { arch.low_units } else { arch.global_units };
+    let units = units.saturating_add(arch.window_units) as u64;
+    Bytes::new(units.saturating_mul(2) / arch.block_tokens.max(1) as u64)
 }

@@ -1,6 +1,6 @@
 //! Requests: taken in, stopped, ended.
 
-use memtier::{GlobalKv, Step, Ticket, Tokens, plan::KvDtype};
+use memtier::{GlobalKv, Step, Ticket, Tokens};
 
 use super::{Llm, Row};
 use crate::{
@@ -14,7 +14,7 @@ impl<S: Compute> Llm<S> {
     /// What no request may have.
     pub(super) fn check_request(&self, prompt: &[u32], sampling: Sampling) -> Result<(), EngineError> {
         sampling.check()?;
-        let most = self.settings.max_seq_len;
+        let most = self.settings.most_tokens();
         if prompt.is_empty() {
             return Err(EngineError::EmptyPrompt);
         }
@@ -49,12 +49,12 @@ impl<S: Compute> Llm<S> {
         self.check_request(prompt, sampling)?;
         let rows = self.sequences.len();
         let row = self.sequences.iter().position(Option::is_none).ok_or(EngineError::BatchFull { rows })?;
-        let most = prompt.len().saturating_add(answer).min(self.settings.max_seq_len);
+        let most = prompt.len().saturating_add(answer).min(self.settings.most_tokens());
         let room = Tokens::new(most as u64);
         let low = self.open_low(room)?;
         let (kv, window) = match low {
             None => self.open_blocks(prompt, room, reuse)?,
-            // What is cached is in f16, so nothing of it is of use.
+            // What is cached is in the other type, so nothing of it is of use.
             Some(_) => {
                 let bundle = self.engine.bundle();
                 (bundle.kv.open(room), bundle.window.as_ref().map(|pool| pool.open(room)))
@@ -68,11 +68,13 @@ impl<S: Compute> Llm<S> {
         Ok(row)
     }
 
-    /// Blocks of eight bits an element, where the limits that hold want them and there is a pool of them.
-    fn open_low(&self, room: Tokens) -> Result<Option<Ticket<GlobalKv<u8>>>, EngineError> {
+    /// Blocks of smaller elements, where the limits that hold want them and there is a pool of them.
+    fn open_low(&self, room: Tokens) -> Result<Option<Ticket<GlobalKv<u16>>>, EngineError> {
         let limits = self.governor.latch().current().limits;
         let bundle = self.engine.bundle();
-        let Some(pool) = bundle.low.as_ref().filter(|_| limits.kv != KvDtype::F16) else { return Ok(None) };
+        let Some(pool) = bundle.low.as_ref().filter(|_| Some(limits.kv) == self.settings.kv_low) else {
+            return Ok(None);
+        };
         let mut low = pool.open(room);
         while let Err(full) = low.extend(room) {
             let Some(commit) = pool.planned_commit() else { return Err(full.into()) };

@@ -24,9 +24,15 @@ impl<S: Compute> Llm<S> {
             if at == tokens.len() {
                 break Ok(());
             }
-            let count = piece.min(tokens.len() - at);
+            if let Err(error) = self.release(piece) {
+                break Err(error);
+            }
             self.batch.clear();
             let Some(sequence) = &mut self.sequences[row] else { break Err(EngineError::NoSequence { row }) };
+            let count = piece.min(tokens.len() - at).min(sequence.room());
+            if count == 0 {
+                break Err(EngineError::Stalled { blocks: sequence.kv.blocks() });
+            }
             self.batch.add(row, sequence, count);
             self.batch.picks.clear();
             self.batch.sampling.clear();

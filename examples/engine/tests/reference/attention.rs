@@ -10,13 +10,17 @@ use super::weights::LayerWeights;
 /// Keys and values of one layer, all tokens: a window only restricts who is looked at.
 pub struct Cache {
     precision: KvPrecision,
+    /// The first tokens and the latest that are seen, where that is not all: StreamingLLM.
+    streaming: Option<(usize, usize)>,
     keys: Vec<f32>,
+    /// The same before they were rotated.
+    plain: Vec<f32>,
     values: Vec<f32>,
 }
 
 impl Cache {
-    pub fn new(precision: KvPrecision) -> Cache {
-        Cache { precision, keys: Vec::new(), values: Vec::new() }
+    pub fn new(precision: KvPrecision, streaming: Option<(usize, usize)>) -> Cache {
+        Cache { precision, streaming, keys: Vec::new(), plain: Vec::new(), values: Vec::new() }
     }
 
     fn push(&mut self, keys: &[f32], values: &[f32]) {
@@ -53,6 +57,14 @@ pub fn attend(
         keys = rms_norm(&keys, k_norm, eps);
     }
     let factors = weights.rope_factors.as_deref();
+    if let (Some(kept), AttentionSpan::Full) = (cache.streaming, &attention.span) {
+        cache.plain.extend_from_slice(&keys);
+        cache.values.extend_from_slice(&values);
+        let rows = queries.chunks(heads * key_dim).enumerate();
+        let mixed: Vec<f32> =
+            rows.flat_map(|(token, row)| stream(attention, factors, cache, kept, position + token, row)).collect();
+        return project(&weights.attn_output, &weights.attn_output_bias, &mixed);
+    }
     for (token, row) in queries.chunks_mut(heads * key_dim).enumerate() {
         row.chunks_mut(key_dim).for_each(|head| rotate(&attention.rope, factors, position + token, head));
     }
@@ -86,6 +98,41 @@ pub fn attend(
         }
     }
     project(&weights.attn_output, &weights.attn_output_bias, &mixed)
+}
+
+/// One token's attention as StreamingLLM describes it: the cache holds the first and the latest tokens, keys unrotated, and each is
+/// rotated for its place in the cache, whatever it was in the text.
+fn stream(
+    attention: &Attention,
+    factors: Option<&[f32]>,
+    cache: &Cache,
+    (sinks, window): (usize, usize),
+    at: usize,
+    queries: &[f32],
+) -> Vec<f32> {
+    let (kv_heads, dim) = (attention.kv_heads as usize, attention.key_dim as usize);
+    let group = attention.heads as usize / kv_heads;
+    let kept: Vec<usize> = (0..=at).filter(|token| *token < sinks || token + window > at).collect();
+    let mut mixed = Vec::new();
+    for (head, query) in queries.chunks(dim).enumerate() {
+        let row = |of: &[f32], token: usize| of[(token * kv_heads + head / group) * dim..][..dim].to_vec();
+        let mut query = query.to_vec();
+        rotate(&attention.rope, factors, kept.len() - 1, &mut query);
+        let mut scores: Vec<f32> = Vec::new();
+        for (place, token) in kept.iter().enumerate() {
+            let mut key = row(&cache.plain, *token);
+            rotate(&attention.rope, factors, place, &mut key);
+            let score = attention.scale * dot(&query, &key);
+            scores.push(attention.softcap.map_or(score, |cap| cap * (score / cap).tanh()));
+        }
+        softmax(&mut scores);
+        let mut out = vec![0.0; dim];
+        for (token, weight) in kept.iter().zip(&scores) {
+            out.iter_mut().zip(row(&cache.values, *token)).for_each(|(out, value)| *out += weight * value);
+        }
+        mixed.extend(out);
+    }
+    mixed
 }
 
 /// Rotates one head.

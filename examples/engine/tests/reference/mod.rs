@@ -85,7 +85,16 @@ impl Reference {
 
     /// A sequence that has no tokens yet.
     pub fn session(&self, precision: KvPrecision) -> Session<'_> {
-        let caches = self.description.layers.iter().map(|_| Cache::new(precision)).collect();
+        self.session_of(precision, None)
+    }
+
+    /// One whose tokens see the first `sinks` and the latest `window` only, at their places among these.
+    pub fn streaming(&self, sinks: usize, window: usize) -> Session<'_> {
+        self.session_of(KvPrecision::F32, Some((sinks, window)))
+    }
+
+    fn session_of(&self, precision: KvPrecision, streaming: Option<(usize, usize)>) -> Session<'_> {
+        let caches = self.description.layers.iter().map(|_| Cache::new(precision, streaming)).collect();
         Session { model: self, caches, position: 0 }
     }
 }

@@ -7,9 +7,13 @@ use std::{
 };
 
 use lexopt::prelude::*;
-use memtier::{Bytes, plan::Locks};
+use memtier::{
+    Bytes,
+    plan::{KvDtype, Locks},
+};
 use memtier_engine::{
-    EngineError, Sampling, Settings,
+    EngineError, Sampling, Settings, Streaming,
+    kv_types::{KvTypes, read_kv_type},
     policy::{read_costs, read_pressure_config},
 };
 
@@ -96,7 +100,12 @@ Serves a GGUF model from memory that was planned to the byte.
   --max-slots N         requests that run at once, the others wait (--max-batch)
   --queue N             requests that may wait (64)
   --graphs N            decode passes recorded at load and replayed, one for each number of requests (0: launched)
-  --kv-low q8_0         a pool of smaller keys and values for requests that start while memory is short
+  --kv-type TYPE        what keys and values are stored as: f16, bf16, fp8, q8_0, q4_0 (f16)
+  --kv-type-layers L=T  other types for some layers: 0-1=f16,28-29=q8_0
+  --stream-window N     lets a sequence run past --max-seq-len: its latest N tokens stay, and its first (off)
+  --stream-sinks N      how many of its first tokens stay: whole blocks (one block)
+  --stream-len N        tokens of such a sequence, prompt and answer (16 times --max-seq-len)
+  --kv-low TYPE         fp8, q8_0 or q4_0: a pool of smaller keys and values for requests that start while memory is short
   --pressure-config FILE  thresholds, ladder and admission, one `key = value` a line
   --cost-anchors FILE   measured prompt costs, one `TOKENS PEAK` a line (the scratch formula)
   --cut-to N            under pressure serve a prompt's last N tokens rather than refuse it
@@ -128,6 +137,11 @@ fn size(flag: &str, value: OsString) -> Result<Bytes, String> {
         _ => return Err(wrong()),
     };
     Bytes::new(unit).times(number).map_err(|_| wrong())
+}
+
+fn kv_type(flag: &str, value: OsString) -> Result<KvDtype, String> {
+    let text: String = parse(flag, value, "text")?;
+    read_kv_type(&text).map_err(|_| format!("--{flag} {text}: expected f16, bf16, fp8, q8_0 or q4_0"))
 }
 
 /// What a file of the memory policy says.
@@ -185,6 +199,11 @@ const FLAGS: &[&str] = &[
     "queue",
     "graphs",
     "kv-low",
+    "kv-type",
+    "kv-type-layers",
+    "stream-window",
+    "stream-sinks",
+    "stream-len",
     "pressure-config",
     "cost-anchors",
     "cut-to",
@@ -219,6 +238,7 @@ pub(crate) fn read(args: impl Iterator<Item = OsString>) -> Result<Option<Args>,
         decode: 64,
         cut_to: None,
     };
+    let mut stream: (Option<usize>, Option<usize>, Option<usize>) = (None, None, None);
     let count = "a whole number";
     let one_line = |error: lexopt::Error| error.to_string();
     while let Some(argument) = parser.next().map_err(one_line)? {
@@ -296,7 +316,17 @@ pub(crate) fn read(args: impl Iterator<Item = OsString>) -> Result<Option<Args>,
             "prefix-store" => read.settings.prefix_store = Some(value.into()),
             "max-slots" => read.settings.max_slots = Some(parse(&flag, value, count)?),
             "queue" => read.settings.queue = parse(&flag, value, count)?,
-            "kv-low" => read.settings.kv_low = Some(parse(&flag, value, "a KV element type, q8_0")?),
+            "kv-low" => read.settings.kv_low = Some(kv_type(&flag, value)?),
+            "kv-type" => read.settings.kv_types.rest = kv_type(&flag, value)?,
+            "kv-type-layers" => {
+                let all = value.to_string_lossy().contains("rest");
+                let types: KvTypes = parse(&flag, value, "layers and their types, 0-1=f16,28-29=q8_0 for example")?;
+                let rest = if all { types.rest } else { read.settings.kv_types.rest };
+                read.settings.kv_types = KvTypes { rest, ..types };
+            }
+            "stream-window" => stream.0 = Some(parse(&flag, value, count)?),
+            "stream-sinks" => stream.1 = Some(parse(&flag, value, count)?),
+            "stream-len" => stream.2 = Some(parse(&flag, value, count)?),
             "graphs" => read.settings.graphs = parse(&flag, value, count)?,
             "pressure-config" => read.settings.pressure = file(&flag, value, read_pressure_config)?,
             "cost-anchors" => read.settings.costs = Some(file(&flag, value, read_costs)?),
@@ -304,6 +334,15 @@ pub(crate) fn read(args: impl Iterator<Item = OsString>) -> Result<Option<Args>,
             _ => return Err(format!("--{flag}: not understood, see --help")),
         }
     }
+    read.settings.streaming = match stream {
+        (Some(window), sinks, most) => Some(Streaming {
+            sinks: sinks.unwrap_or(read.settings.block_tokens),
+            window,
+            most: most.unwrap_or_else(|| read.settings.max_seq_len.saturating_mul(16)),
+        }),
+        (None, None, None) => None,
+        _ => return Err("--stream-sinks and --stream-len: they go with --stream-window N".into()),
+    };
     read.command = command.ok_or("no command: demo, generate, plan, bench or measure-anchors, see --help")?;
     if read.model.as_os_str().is_empty() {
         return Err("--model-file is missing: the path of a GGUF file".into());
@@ -354,6 +393,9 @@ mod tests {
             ),
             (&["demo", "--model-file", "m", "--cost-anchors", "/nowhere"], "--cost-anchors /nowhere: cannot read"),
             (&["demo", "--model-file", "m", "--device", "cuda"], "--device cuda: expected cpu, or cuda:"),
+            (&["demo", "--model-file", "m", "--stream-sinks", "16"], "--stream-window N"),
+            (&["demo", "--model-file", "m", "--kv-type", "q3_0"], "--kv-type q3_0: expected f16"),
+            (&["demo", "--model-file", "m", "--kv-type-layers", "q4_0"], "--kv-type-layers q4_0: expected layers"),
             (&["demo", "--model-file", "m", "--gpu-layers", "most"], "--gpu-layers most"),
             (&["demo", "--model-file", "m", "--gpu-layers", "-3"], "--gpu-layers"),
             (&["demo"], "--model-file"),
@@ -364,6 +406,13 @@ mod tests {
             let error = read_all(words).err().unwrap_or_else(|| panic!("{words:?} was accepted"));
             assert!(error.contains(says) && !error.contains('\n'), "{words:?}: {error}");
         }
+    }
+
+    #[test]
+    fn streaming_has_defaults() {
+        let words = ["plan", "--model-file", "m", "--stream-window", "512", "--max-seq-len", "1024"];
+        let args = read_all(&words).unwrap().unwrap();
+        assert_eq!(args.settings.streaming, Some(Streaming { sinks: 16, window: 512, most: 16_384 }));
     }
 
     #[test]
