@@ -28,6 +28,11 @@ fn tiny() -> Vec<u8> {
     TinyModel::llama(5).to_gguf().unwrap().to_bytes()
 }
 
+/// Heads of 32: what types with scales want.
+fn wide() -> Vec<u8> {
+    TinyModel { head_dim: 32, ..TinyModel::llama(5) }.to_gguf().unwrap().to_bytes()
+}
+
 #[test]
 fn without_a_gpu_its_flag_is_refused_in_one_line() {
     if Path::new("/dev/nvidia0").exists() {
@@ -79,13 +84,25 @@ fn requests_of_eight_bits_allocate_nothing_either() {
     let available: u64 = line.split_whitespace().next().unwrap().parse().unwrap();
     // Most of what there is, as the reserve: less than that is left, which is WATCH.
     let text = format!("poll = 10 ms\nhost.reserve = {} KiB\nhost.tight_divisor = 1000000\n", available / 10 * 7);
-    let (file, pressure) = (Temporary::new("eight.gguf", &tiny()), Temporary::new("eight.pressure", text.as_bytes()));
+    let (file, pressure) = (Temporary::new("eight.gguf", &wide()), Temporary::new("eight.pressure", text.as_bytes()));
     let args = ["demo", "--model-file", file.text(), "--raw", "--prompt", "ab", "--prompt", "c", "--max-tokens", "300"];
     let more = ["--max-seq-len", "512", "--threads", "2", "--kv-low", "q8_0", "--pressure-config", pressure.text()];
     let Output { status, stdout, stderr } = run(&[&args[..], &more[..]].concat());
     assert!(status.success(), "{}", String::from_utf8_lossy(&stderr));
     let text = String::from_utf8(stdout).unwrap();
     assert!(text.contains("new KV f16 -> q8_0"), "{text}");
+    assert!(text.ends_with("allocations while serving: device 0, pinned 0, host heap 0\n"), "{text}");
+}
+
+#[test]
+fn smaller_types_and_sequences_that_run_on_allocate_nothing_either() {
+    let file = Temporary::new("on.gguf", &wide());
+    let args = ["demo", "--model-file", file.text(), "--raw", "--prompt", "ab", "--prompt", "c", "--max-tokens", "900"];
+    let more = ["--max-seq-len", "128", "--threads", "2", "--kv-type", "q4_0", "--kv-type-layers", "0=fp8"];
+    let on = ["--stream-window", "64", "--stream-sinks", "16"];
+    let Output { status, stdout, stderr } = run(&[&args[..], &more[..], &on[..]].concat());
+    assert!(status.success(), "{}", String::from_utf8_lossy(&stderr));
+    let text = String::from_utf8(stdout).unwrap();
     assert!(text.ends_with("allocations while serving: device 0, pinned 0, host heap 0\n"), "{text}");
 }
 
@@ -191,7 +208,10 @@ fn absurd_flags_are_one_line() {
         ("--max-slots", &["0", "5", "x", &most]),
         ("--queue", &["0", &most]),
         ("--graphs", &["-1", &most]),
-        ("--kv-low", &["q4_0", "int8", ""]),
+        ("--kv-low", &["f16", "q4_0", "int8", ""]),
+        ("--kv-type", &["q4_0", "q5_1", "int8", ""]),
+        ("--kv-type-layers", &["0", "2=f16", "1-0=f16", "0=q8_0", ""]),
+        ("--stream-window", &["0", "2048", "x", &most]),
         ("--cut-to", &["0", "x"]),
         ("--pressure-config", &["/nowhere/at/all"]),
         ("--cost-anchors", &["/nowhere/at/all"]),
