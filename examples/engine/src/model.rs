@@ -90,7 +90,7 @@ pub fn spec<S: Space>(arch: &Arch, config: &Config) -> ModelSpec<S> {
         window: has_window.then(|| PoolSpec::fixed(per_block, arch.window_units, Blocks::new(window))),
         window_table: has_window.then_some(table),
         cold_window: (has_window && cold_window > 0)
-            .then(|| PoolSpec::fixed(per_block, arch.window_elements, Blocks::new(cold_window))),
+            .then(|| PoolSpec::fixed(per_block, arch.window_units, Blocks::new(cold_window))),
     }
 }
 
