@@ -207,9 +207,21 @@ mod tests {
                     let found = opcodes(&nvdisasm, &folder.join(target).join(format!("{name}.cubin")));
                     let has = |name: &str| found.contains_key(name);
                     assert!(has("EXIT") && !has("LDL") && !has("STL"), "{name} on {target}: {found:?}");
-                    if ["decode", "prefill", "project"].contains(name) {
+                    if ["decode", "prefill", "gemm"].contains(name) {
                         // Tensor cores, matrix loads, and copies that bypass the registers.
                         assert!(has("HMMA") && has("LDSM") && has("LDGSTS"), "{name} on {target}: {found:?}");
+                    }
+                    if *name == "scaled" {
+                        // Products of four and eight bits are the hardware's own where it has them.
+                        let own = has("OMMA") && has("QMMA");
+                        assert!(
+                            own == target.starts_with("sm_120") && has("LDSM") && has("LDGSTS"),
+                            "{target}: {found:?}"
+                        );
+                    }
+                    if ["skinny", "quant"].contains(name) {
+                        // Weights go straight from memory into the tensor cores.
+                        assert!(has("HMMA") && has("LDG") && !has("LDGSTS"), "{name} on {target}: {found:?}");
                     }
                 }
             }

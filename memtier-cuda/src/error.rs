@@ -150,6 +150,23 @@ pub enum KernelError {
         /// The manifest.
         path: String,
     },
+    /// An instruction of the device does not do what its stand-in does on others.
+    #[error(
+        "`{name}` gives {found} where {expected} is right (lane {lane}, element {element}): this crate has a wrong idea of it, or the \
+         kernels were miscompiled. Compile them with NVRTC 13.1 or newer; please report it if that does not help"
+    )]
+    Instruction {
+        /// The instruction.
+        name: &'static str,
+        /// The lane of the warp.
+        lane: usize,
+        /// Which of its results.
+        element: usize,
+        /// What the instruction gave.
+        found: String,
+        /// What it should have given.
+        expected: String,
+    },
     /// A compiled kernel takes other arguments than its wrapper passes.
     #[error(
         "`{entry}` takes {found} as argument {index}, its wrapper passes {wanted} bytes: compile the kernels again"

@@ -11,6 +11,7 @@
 mod backend;
 mod compile;
 mod counting;
+mod cublaslt;
 mod driver;
 mod entry;
 mod error;
@@ -24,12 +25,14 @@ mod physical;
 mod pinned;
 mod queue;
 mod reserve;
+mod self_test;
 mod staging;
 mod vmm;
 
 pub use backend::{CudaBackend, CudaOptions, DeviceMemory};
 pub use compile::{KernelUse, compile_kernels, compile_source};
 pub use counting::{AllocationCounter, Allocations, Calls, CountError, Taken};
+pub use cublaslt::{CublasLt, LtError, LtProduct};
 pub use driver::DeviceInfo;
 pub use entry::{KernelEntry, KernelModule, LaunchGrid, LoadedKernel};
 pub use error::{DriverError, KernelError, OpenError};

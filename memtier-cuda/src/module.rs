@@ -21,11 +21,15 @@ use crate::{
         sources::{SOURCES, fingerprint},
     },
     launch::Function,
+    self_test,
 };
 
 /// The kernels of this crate on one device. A name: clones share the loaded code, and recorded graphs keep it.
 #[derive(Clone)]
-pub struct Kernels(Arc<Loaded>);
+pub struct Kernels {
+    loaded: Arc<Loaded>,
+    batch_invariant: bool,
+}
 
 struct Loaded {
     functions: Vec<Function>,
@@ -100,27 +104,62 @@ impl Kernels {
         });
         let functions = functions.collect::<Result<_, _>>()?;
         let multiprocessors = context.info.multiprocessors;
-        Ok(Kernels(Arc::new(Loaded { functions, multiprocessors, target, _modules: modules })))
+        let loaded = Arc::new(Loaded { functions, multiprocessors, target, _modules: modules });
+        let kernels = Kernels { loaded, batch_invariant: false };
+        if target != &"sm_90a" {
+            self_test::nvfp4(&kernels, context)?;
+        }
+        Ok(kernels)
+    }
+
+    /// Compares the instructions that only some devices have with what stands in for them on others. [`load`](Self::load) does so on
+    /// a device that has them.
+    ///
+    /// # Errors
+    /// [`KernelError::Instruction`] when they differ.
+    pub fn self_test(&self, backend: &CudaBackend) -> Result<(), KernelError> {
+        self_test::nvfp4(self, backend.context())
     }
 
     pub(crate) fn function(&self, kernel: Kernel) -> Function {
-        self.0.functions[kernel as usize]
+        self.loaded.functions[kernel as usize]
+    }
+
+    /// The same kernels, chosen so that a row of a projection's inputs gives the same bits whatever the number of rows beside it: all
+    /// of them are multiplied by kernels that take a row's elements in one order. Attention, norms and what else works row by row do so
+    /// anyway. Inputs have to be [normalised on the way](crate::kernels::Inputs::Normed) always or never. What it costs: `docs/gpu.md`.
+    ///
+    /// ```no_run
+    /// # use memtier_cuda::{CudaBackend, Kernels};
+    /// # fn open(backend: &CudaBackend) -> Result<(), Box<dyn std::error::Error>> {
+    /// let kernels = Kernels::load(backend, "kernels".as_ref())?.batch_invariant(true);
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[must_use]
+    pub fn batch_invariant(self, yes: bool) -> Self {
+        Kernels { batch_invariant: yes, ..self }
+    }
+
+    /// Whether they are [batch-invariant](Self::batch_invariant).
+    pub fn is_batch_invariant(&self) -> bool {
+        self.batch_invariant
     }
 
     /// The device's multiprocessors: what grids are sized by.
     pub fn multiprocessors(&self) -> u32 {
-        self.0.multiprocessors
+        self.loaded.multiprocessors
     }
 
     /// The architecture that they were compiled for.
     pub fn target(&self) -> &'static str {
-        self.0.target
+        self.loaded.target
     }
 }
 
 impl std::fmt::Debug for Kernels {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "Kernels({}, {} of them)", self.0.target, self.0.functions.len())
+        write!(f, "Kernels({}, {} of them)", self.loaded.target, self.loaded.functions.len())
     }
 }
 

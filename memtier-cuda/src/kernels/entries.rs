@@ -91,11 +91,46 @@ entries! {
         (Out In In In In In U64 U64 U64 U32 U32 U32 U32 U32 U32 F32 F32 U32);
     PrefillF16D256 = "prefill" "paged_prefill_f16_d256"
         (Out In In In In In U64 U64 U64 U32 U32 U32 U32 U32 U32 F32 F32 U32);
-    ProjectFew1 = "project" "project_few_r1" (Out In In In In In U32 U32 U32 U32 U32 U32 F32);
-    ProjectGated1 = "project" "project_gated_r1" (Out In In In In U32 U32 U32 U32 F32);
-    ProjectFew4 = "project" "project_few_r4" (Out In In In In In U32 U32 U32 U32 U32 U32 F32);
-    ProjectGated4 = "project" "project_gated_r4" (Out In In In In U32 U32 U32 U32 F32);
-    ProjectMany = "project" "project_many" (Out In In In In U32 U32 U32 U32 U32 U32);
+    ProjectN1 = "skinny" "project_n1_m1_w8_s1_k4" (Out In In In In U32 U32 U32 U32 U32 U32);
+    ProjectN2 = "skinny" "project_n2_m1_w8_s1_k4" (Out In In In In U32 U32 U32 U32 U32 U32);
+    ProjectN1Deep = "skinny" "project_n1_m1_w16_s1_k4" (Out In In In In U32 U32 U32 U32 U32 U32);
+    ProjectN1Wide = "skinny" "project_n1_m1_w16_s1_k2" (Out In In In In U32 U32 U32 U32 U32 U32);
+    ProjectN1Many = "skinny" "project_n1_m1_w8_s1_k2" (Out In In In In U32 U32 U32 U32 U32 U32);
+    ProjectN2Pair = "skinny" "project_n2_m2_w8_s1_k1" (Out In In In In U32 U32 U32 U32 U32 U32);
+    ProjectN2Quad = "skinny" "project_n2_m2_w8_s2_k1" (Out In In In In U32 U32 U32 U32 U32 U32);
+    ProjectN4 = "skinny" "project_n4_m1_w8_s1_k2" (Out In In In In U32 U32 U32 U32 U32 U32);
+    ProjectNormedN1 = "skinny" "project_normed_n1"
+        (Out In In In In In U32 U32 U32 U32 U32 U32 F32);
+    ProjectNormedN2 = "skinny" "project_normed_n2"
+        (Out In In In In In U32 U32 U32 U32 U32 U32 F32);
+    ProjectN2Side = "skinny" "project_n2_m1_w8_s2_k2" (Out In In In In U32 U32 U32 U32 U32 U32);
+    Gemm = "gemm" "gemm_bf16" (Out In In In In U32 U32 U32 U32 U32 U32);
+    GemmSmall = "gemm" "gemm_bf16_small" (Out In In In In U32 U32 U32 U32 U32 U32);
+    GemmWide = "gemm" "gemm_bf16_wide" (Out In In In In U32 U32 U32 U32 U32 U32);
+    Quant4N1Few = "quant" "quant_q4_n1_m1_w8_s1_a0" (Out In In In In U32 U32 U32 U32 U32 U32);
+    Quant5N1Few = "quant" "quant_q5_n1_m1_w8_s1_a0" (Out In In In In U32 U32 U32 U32 U32 U32);
+    Quant6N1Few = "quant" "quant_q6_n1_m1_w8_s1_a0" (Out In In In In U32 U32 U32 U32 U32 U32);
+    Quant8N1Few = "quant" "quant_q8_n1_m1_w8_s1_a0" (Out In In In In U32 U32 U32 U32 U32 U32);
+    Quant4N1 = "quant" "quant_q4_n1_m2_w8_s1_a1" (Out In In In In U32 U32 U32 U32 U32 U32);
+    Quant5N1 = "quant" "quant_q5_n1_m2_w8_s1_a1" (Out In In In In U32 U32 U32 U32 U32 U32);
+    Quant6N1 = "quant" "quant_q6_n1_m2_w8_s1_a1" (Out In In In In U32 U32 U32 U32 U32 U32);
+    Quant8N1 = "quant" "quant_q8_n1_m2_w8_s1_a1" (Out In In In In U32 U32 U32 U32 U32 U32);
+    Quant4N1Long = "quant" "quant_q4_n1_m2_w16_s1_a1" (Out In In In In U32 U32 U32 U32 U32 U32);
+    Quant8N1Long = "quant" "quant_q8_n1_m2_w16_s1_a1" (Out In In In In U32 U32 U32 U32 U32 U32);
+    Quant4N1Many = "quant" "quant_q4_n1_m4_w8_s1_a0" (Out In In In In U32 U32 U32 U32 U32 U32);
+    Quant8N1Many = "quant" "quant_q8_n1_m2_w8_s1_a0" (Out In In In In U32 U32 U32 U32 U32 U32);
+    Quant4N2 = "quant" "quant_q4_n2_m2_w8_s1_a1" (Out In In In In U32 U32 U32 U32 U32 U32);
+    Quant8N2 = "quant" "quant_q8_n2_m2_w8_s1_a1" (Out In In In In U32 U32 U32 U32 U32 U32);
+    Quant4N2Many = "quant" "quant_q4_n2_m2_w8_s2_a1" (Out In In In In U32 U32 U32 U32 U32 U32);
+    Quant8N2Many = "quant" "quant_q8_n2_m2_w8_s2_a1" (Out In In In In U32 U32 U32 U32 U32 U32);
+    Quant5N2 = "quant" "quant_q5_n2_m2_w8_s2_a1" (Out In In In In U32 U32 U32 U32 U32 U32);
+    Quant6N2 = "quant" "quant_q6_n2_m2_w8_s2_a1" (Out In In In In U32 U32 U32 U32 U32 U32);
+    Quant9N1Few = "quant" "quant_q9_n1_m1_w8_s1_a0" (Out In In In In U32 U32 U32 U32 U32 U32);
+    Quant9N1 = "quant" "quant_q9_n1_m2_w8_s1_a1" (Out In In In In U32 U32 U32 U32 U32 U32);
+    Quant9N2 = "quant" "quant_q9_n2_m2_w8_s1_a1" (Out In In In In U32 U32 U32 U32 U32 U32);
+    GemmFp8 = "scaled" "gemm_fp8" (Out In In In In U32 U32 U32 F32);
+    GemmNvfp4 = "scaled" "gemm_nvfp4" (Out In In In In U32 U32 U32 F32);
+    Nvf4BothWays = "scaled" "nvf4_both_ways" (Out Out In);
     BeginPass = "rows" "begin_pass" (Out Out In U32 U32);
     Embed = "rows" "embed_bf16" (Out In In U32 U32 F32 U64);
     Gather = "rows" "gather_f32" (Out In In U32 U32 U64);
@@ -115,8 +150,10 @@ mod tests {
             ("paged_decode_", "paged_decode_##KV##_d##DIM"),
             ("paged_prefill_", "paged_prefill_##KV##_d##DIM"),
             ("rope_kv_write_", "rope_kv_write_##KV"),
-            ("project_few_r", "project_few_r##ROWS"),
-            ("project_gated_r", "project_gated_r##ROWS"),
+            ("project_n1", "project_n##NT##_m##MT##_w##WARPS##_s##SIDE##_k##STEP"),
+            ("project_n2", "project_n##NT##_m##MT##_w##WARPS##_s##SIDE##_k##STEP"),
+            ("quant_q", "quant_q##F##_n##NT##_m##MT##_w##WARPS##_s##SIDE##_a##AHEAD"),
+            ("project_n4", "project_n##NT##_m##MT##_w##WARPS##_s##SIDE##_k##STEP"),
         ];
         let name = made.iter().find(|(start, _)| name.starts_with(start)).map_or(name, |(_, defined)| defined);
         let after = source.split_once(&format!(" {name}("))?.1;

@@ -77,6 +77,11 @@ impl<'a, P: Place> Matrix<'a, P> {
         Ok(Matrix { addr, stream, rows, columns, span: PhantomData })
     }
 
+    /// Its address and stream.
+    pub(crate) fn place(&self) -> (u64, u32) {
+        (self.addr, self.stream)
+    }
+
     /// Its rows.
     pub fn rows(&self) -> usize {
         self.rows

@@ -2,26 +2,38 @@
 
 use memtier::{Cuda, Fits, Input, Is, LaunchError, Place, Recorder, SameElement, StableSpan, StableSpanMut, bf16};
 
-use super::{Activation, Matrix, aligned, entries::Kernel, expect, narrow, product, require};
+use super::{
+    Activation, Matrix, aligned,
+    entries::Kernel,
+    expect, narrow, product, require,
+    skinny::{FEW, MOST_ROWS, skinny},
+};
 use crate::{
     Kernels,
     launch::{Arg, Grid, launch},
 };
 
-/// The most rows of inputs that are multiplied a warp an output.
-const FEW: usize = 4;
-/// What inputs may take of a block's shared memory there.
-const ROOM: usize = 46 << 10;
-/// Rows and columns of the tiles for more of them.
-const TILE: usize = 64;
-/// Shared memory of a block for those: three stages of two tiles.
-const SHARED: u32 = 48 << 10;
+/// A kernel of `gemm.cu`: rows of inputs and outputs of a block, and its shared memory, stages of two tiles of 64 elements a row.
+#[derive(Clone, Copy)]
+struct Tiled {
+    kernel: Kernel,
+    rows: usize,
+    outputs: usize,
+    shared: u32,
+}
+
+const LARGE: Tiled = Tiled { kernel: Kernel::Gemm, rows: 128, outputs: 128, shared: 96 << 10 };
+const SMALL: Tiled = Tiled { kernel: Kernel::GemmSmall, rows: 64, outputs: 64, shared: 64 << 10 };
+const WIDE: Tiled = Tiled { kernel: Kernel::GemmWide, rows: 64, outputs: 128, shared: 72 << 10 };
+/// As many outputs as a vocabulary has: what the rows of a batch read of the weights counts, more than how many blocks there are.
+const MANY: usize = 16_384;
 
 /// The inputs of a projection: rows of as many elements as its matrices have columns.
 pub enum Inputs<'a, P> {
     /// As they are.
     Plain(StableSpan<'a, bf16, P>),
-    /// A residual stream that is normalised on the way, for [few rows](is_few) only: `x / rms(x) * weight`, rounded to bf16.
+    /// A residual stream that is normalised on the way, for up to 64 rows: `x / rms(x) * weight`. What is multiplied is
+    /// `x * weight`, rounded to bf16; the products are divided by `rms(x)`.
     Normed {
         /// The stream.
         x: StableSpan<'a, f32, P>,
@@ -40,34 +52,31 @@ impl<P> Clone for Inputs<'_, P> {
 }
 impl<P> Copy for Inputs<'_, P> {}
 
-/// Whether a projection of `rows` rows of `columns` elements takes inputs that are normalised on the way: it is made a warp an
-/// output. With more rows it is made in tiles.
+/// Whether rows are so few that it pays to normalise them [on the way](Inputs::Normed) into a projection: every block of outputs does so
+/// for itself.
 pub fn is_few(rows: usize, columns: usize) -> bool {
-    rows <= FEW && padded(rows).saturating_mul(columns).saturating_mul(2) <= ROOM
+    rows <= FEW && columns > 0
 }
 
-/// Rows that the kernel for so many keeps.
-fn padded(rows: usize) -> usize {
-    if rows == 1 { 1 } else { FEW }
-}
-
-/// What becomes of a sum.
+/// What becomes of a sum, as the kernels number it.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum How {
+pub(super) enum How {
     StoreBf16,
     StoreF32,
     AddF32,
+    GateSilu,
+    GateGelu,
 }
 
 /// An input's address and stream, and those of its norm, with the epsilon.
-struct Staged {
-    x: (u64, u32),
-    norm: (u64, u32),
-    epsilon: f32,
+pub(super) struct Staged {
+    pub(super) x: (u64, u32),
+    pub(super) norm: (u64, u32),
+    pub(super) epsilon: f32,
 }
 
 impl<P: Place> Inputs<'_, P> {
-    fn check(self, what: &'static str, rows: usize, columns: usize) -> Result<Staged, LaunchError> {
+    pub(super) fn check(self, what: &'static str, rows: usize, columns: usize) -> Result<Staged, LaunchError> {
         let elements = product(what, &[rows, columns])?;
         match self {
             Inputs::Plain(x) => {
@@ -80,11 +89,7 @@ impl<P: Place> Inputs<'_, P> {
                 let (x, weight) = (Input::<f32, P>::input(x), Input::<f32, P>::input(weight));
                 expect("project: x", elements, x.units())?;
                 expect("project: norm", columns, weight.units())?;
-                require(
-                    is_few(rows, columns),
-                    what,
-                    "more rows than a norm on the way is made for: normalise them first",
-                )?;
+                require(rows <= MOST_ROWS, what, "more rows than a norm on the way is made for: normalise them first")?;
                 aligned(what, 16, &[x.addr(), weight.addr()])?;
                 Ok(Staged { x: (x.addr(), x.stream()), norm: (weight.addr(), weight.stream()), epsilon })
             }
@@ -92,64 +97,109 @@ impl<P: Place> Inputs<'_, P> {
     }
 }
 
-/// A grid of four warps a block, an output a warp, as many blocks as are there at once.
-fn few_grid(kernels: &Kernels, outputs: usize, rows: usize, columns: usize) -> Grid {
-    let most = kernels.multiprocessors().saturating_mul(12).max(1);
-    let blocks = u32::try_from(outputs.div_ceil(4)).unwrap_or(u32::MAX).clamp(1, most);
-    Grid { blocks: (blocks, 1, 1), threads: 128, shared: (padded(rows) * columns * 2) as u32 }
+/// What a launch is made of, checked.
+pub(super) struct Work {
+    pub(super) out: (u64, u32),
+    pub(super) inputs: Staged,
+    /// Address, stream and outputs; no outputs: there is none.
+    pub(super) matrices: [(u64, u32, usize); 3],
+    pub(super) columns: usize,
+    pub(super) rows: usize,
+    pub(super) how: How,
 }
 
-/// Launches a projection into `out`, an address and its stream.
-fn launch_projection<P: Place<Space: Is<Cuda>>>(
-    on: &Recorder<P>,
-    kernels: &Kernels,
-    (out, out_stream, out_units): (u64, u32, usize),
-    matrices: &[Matrix<'_, P>],
-    x: Inputs<'_, P>,
-    (rows, how): (usize, How),
-) -> Result<(), LaunchError> {
-    let what = "project";
-    require((1..=3).contains(&matrices.len()), what, "one to three matrices are multiplied at once")?;
-    let columns = matrices[0].columns;
-    matrices.iter().try_for_each(|matrix| expect("project: columns", columns, matrix.columns))?;
-    let outputs = matrices.iter().try_fold(0usize, |sum, matrix| sum.checked_add(matrix.rows));
-    let outputs = outputs.ok_or(LaunchError::Unsupported { what, why: "its outputs overflow" })?;
-    expect("project: out", product(what, &[rows, outputs])?, out_units)?;
-    let Staged { x, norm, epsilon } = x.check(what, rows, columns)?;
-    if rows == 0 {
-        return Ok(());
+impl Work {
+    /// Checks shapes: `out` is an address with its stream and length.
+    fn check<P: Place>(
+        what: &'static str,
+        (out, out_stream, out_units): (u64, u32, usize),
+        matrices: &[Matrix<'_, P>],
+        x: Inputs<'_, P>,
+        (rows, how): (usize, How),
+    ) -> Result<Self, LaunchError> {
+        require((1..=3).contains(&matrices.len()), what, "one to three matrices are multiplied at once")?;
+        let columns = matrices[0].columns;
+        matrices.iter().try_for_each(|matrix| expect("project: columns", columns, matrix.columns))?;
+        let at =
+            |index: usize| matrices.get(index).map_or((0, matrices[0].stream, 0), |it| (it.addr, it.stream, it.rows));
+        let mut work = Work {
+            out: (out, out_stream),
+            inputs: x.check(what, rows, columns)?,
+            matrices: [at(0), at(1), at(2)],
+            columns,
+            rows,
+            how,
+        };
+        let outputs = matrices.iter().try_fold(0usize, |sum, matrix| sum.checked_add(matrix.rows));
+        let outputs = outputs.ok_or(LaunchError::Unsupported { what, why: "its outputs overflow" })?;
+        let outputs = if work.gated() { matrices[0].rows } else { outputs };
+        expect("project: out", product(what, &[rows, outputs])?, out_units)?;
+        aligned(what, 16, &work.matrices.map(|(addr, ..)| addr))?;
+        if work.gated() {
+            // The kernels know how many outputs both have.
+            work.matrices[1].2 = 0;
+        }
+        [outputs, rows, columns].into_iter().try_for_each(|size| narrow(what, size).map(drop))?;
+        Ok(work)
     }
-    let at = |index: usize| matrices.get(index).map_or((0, matrices[0].stream, 0), |it| (it.addr, it.stream, it.rows));
-    let [first, second, third] = [at(0), at(1), at(2)];
-    aligned(what, 16, &[first.0, second.0, third.0])?;
-    let sizes = [narrow(what, first.2)?, narrow(what, second.2)?, narrow(what, third.2)?];
-    narrow(what, outputs)?;
-    let streams = [out_stream, x.1, norm.1, first.1, second.1, third.1];
-    let common = [sizes[0].word(), sizes[1].word(), sizes[2].word(), narrow(what, columns)?.word()];
-    let (rows_word, how) = (narrow(what, rows)?.word(), u64::from(how as u32));
-    let kernels = kernels.clone();
-    if is_few(rows, columns) {
-        let grid = few_grid(&kernels, outputs, rows, columns);
-        let kernel = if rows == 1 { Kernel::ProjectFew1 } else { Kernel::ProjectFew4 };
-        let [n0, n1, n2, columns] = common;
-        let words = [out, x.0, first.0, second.0, third.0, norm.0, n0, n1, n2, columns, rows_word, how, epsilon.word()];
-        return on.launch(&streams, move |queue| {
-            // SAFETY: the kernel's own arguments. It reads `rows` rows of inputs, the norm's weight where there is one, and the
-            // matrices, and writes rows x outputs of `out`, which came from `&mut`: all checked to be as long. The caller's
-            // views (or the graph) keep them.
+
+    /// Whether two matrices are multiplied whose outputs become one.
+    pub(super) fn gated(&self) -> bool {
+        matches!(self.how, How::GateSilu | How::GateGelu)
+    }
+
+    /// Tiles of outputs of so many outputs; of a gated one, half are those of either matrix.
+    pub(super) fn tiles(&self, outputs: usize) -> usize {
+        match self.gated() {
+            true => self.matrices[0].2.div_ceil(outputs / 2),
+            false => self.matrices.iter().map(|(.., rows)| rows.div_ceil(outputs)).sum(),
+        }
+    }
+
+    pub(super) fn streams(&self) -> [u32; 6] {
+        let [first, second, third] = self.matrices.map(|(_, stream, _)| stream);
+        [self.out.1, self.inputs.x.1, self.inputs.norm.1, first, second, third]
+    }
+
+    fn launch<P: Place<Space: Is<Cuda>>>(self, on: &Recorder<P>, kernels: &Kernels) -> Result<(), LaunchError> {
+        let outputs: usize = self.matrices.iter().map(|(.., rows)| rows).sum();
+        let normed = self.inputs.norm.0 != 0;
+        match self.rows {
+            0 => Ok(()),
+            _ if normed || kernels.is_batch_invariant() => skinny(on, kernels, &self),
+            1..=8 => skinny(on, kernels, &self),
+            ..=MOST_ROWS if outputs < MANY => skinny(on, kernels, &self),
+            _ => self.many(on, kernels),
+        }
+    }
+
+    /// The tiles that fill the device.
+    fn tiled(&self, kernels: &Kernels) -> Tiled {
+        let blocks = self.tiles(LARGE.outputs).saturating_mul(self.rows.div_ceil(LARGE.rows));
+        match self.rows {
+            // Two blocks at a time are there on a multiprocessor.
+            rows if rows > MOST_ROWS && blocks * 2 >= kernels.multiprocessors() as usize * 3 => LARGE,
+            ..=MOST_ROWS => WIDE,
+            _ => SMALL,
+        }
+    }
+
+    /// More rows than that.
+    fn many<P: Place<Space: Is<Cuda>>>(&self, on: &Recorder<P>, kernels: &Kernels) -> Result<(), LaunchError> {
+        let (what, Tiled { kernel, rows, outputs, shared }) = ("project", self.tiled(kernels));
+        let blocks = product(what, &[self.tiles(outputs), self.rows.div_ceil(rows)])?;
+        require(blocks <= i32::MAX as usize, what, "a launch takes at most 2 billion tiles")?;
+        let grid = Grid { blocks: (blocks as u32, 1, 1), threads: 128, shared };
+        let [(w0, _, n0), (w1, _, n1), (w2, _, n2)] = self.matrices;
+        let [n0, n1, n2, columns, rows] = [n0, n1, n2, self.columns, self.rows].map(|size| (size as u32).word());
+        let words = [self.out.0, self.inputs.x.0, w0, w1, w2, n0, n1, n2, columns, rows, u64::from(self.how as u32)];
+        let kernels = kernels.clone();
+        on.launch(&self.streams(), move |queue| {
+            // SAFETY: the kernel's own arguments. It reads `rows` rows of inputs and the matrices, and writes rows x outputs of
+            // `out`, which came from `&mut`: all checked to be as long. The caller's views (or the graph) keep them.
             unsafe { launch(queue, kernels.function(kernel), grid, &words) }
-        });
+        })
     }
-    let tiles = matrices.iter().map(|matrix| matrix.rows.div_ceil(TILE)).sum::<usize>();
-    let blocks = (narrow(what, tiles)?, narrow(what, rows.div_ceil(TILE))?, 1);
-    require(blocks.1 <= 65_535, what, "a launch takes at most 4 million rows")?;
-    let grid = Grid { blocks, threads: 128, shared: SHARED };
-    let [n0, n1, n2, columns] = common;
-    let words = [out, x.0, first.0, second.0, third.0, n0, n1, n2, columns, rows_word, how];
-    on.launch(&streams, move |queue| {
-        // SAFETY: as above; there is no norm.
-        unsafe { launch(queue, kernels.function(Kernel::ProjectMany), grid, &words) }
-    })
 }
 
 /// `out = weights x` in bf16: `out` is rows x the outputs of all `matrices`, one to three, side by side.
@@ -166,7 +216,7 @@ pub fn project<P: Place<Space: Is<Cuda>>>(
 ) -> Result<(), LaunchError> {
     let out = out.output::<bf16, P>(on);
     let out = (out.addr(), out.stream(), out.units());
-    launch_projection(on, kernels, out, matrices, x, (rows, How::StoreBf16))
+    Work::check("project", out, matrices, x, (rows, How::StoreBf16))?.launch(on, kernels)
 }
 
 /// The same in f32.
@@ -183,7 +233,7 @@ pub fn project_f32<P: Place<Space: Is<Cuda>>>(
 ) -> Result<(), LaunchError> {
     let out = out.output::<f32, P>(on);
     let out = (out.addr(), out.stream(), out.units());
-    launch_projection(on, kernels, out, matrices, x, (rows, How::StoreF32))
+    Work::check("project", out, matrices, x, (rows, How::StoreF32))?.launch(on, kernels)
 }
 
 /// `out += weights x` in f32: a projection back into the residual stream. `x` is other memory than `out`.
@@ -200,13 +250,13 @@ pub fn project_add<P: Place<Space: Is<Cuda>>>(
 ) -> Result<(), LaunchError> {
     let out = out.output::<f32, P>(on);
     let out = (out.addr(), out.stream(), out.units());
-    launch_projection(on, kernels, out, &[matrix], x, (rows, How::AddF32))
+    Work::check("project", out, &[matrix], x, (rows, How::AddF32))?.launch(on, kernels)
 }
 
-/// `out = act(gate x) * (up x)` in bf16, for [few rows](is_few). For more of them, [`project`] both and [`gate`](super::gate()).
+/// `out = act(gate x) * (up x)` in bf16: what [`project`] of both and [`gate`](super::gate()) give, without what lies between.
 ///
 /// # Errors
-/// As [`project`]; [`LaunchError::Unsupported`] for more rows.
+/// As [`project`].
 pub fn project_gated<P: Place<Space: Is<Cuda>>>(
     on: &Recorder<P>,
     kernels: &Kernels,
@@ -215,37 +265,11 @@ pub fn project_gated<P: Place<Space: Is<Cuda>>>(
     x: Inputs<'_, P>,
     (rows, activation): (usize, Activation),
 ) -> Result<(), LaunchError> {
-    let (what, out) = ("project_gated", out.output::<bf16, P>(on));
+    let out = out.output::<bf16, P>(on);
+    let out = (out.addr(), out.stream(), out.units());
     expect("project_gated: up rows", gate.rows, up.rows)?;
-    expect("project_gated: up columns", gate.columns, up.columns)?;
-    expect("project_gated: out", product(what, &[rows, gate.rows])?, out.units())?;
-    require(is_few(rows, gate.columns), what, "more rows than are gated on the way: project them, then gate")?;
-    let Staged { x, norm, epsilon } = x.check(what, rows, gate.columns)?;
-    if rows == 0 {
-        return Ok(());
-    }
-    aligned(what, 16, &[gate.addr, up.addr])?;
-    let grid = few_grid(kernels, gate.rows, rows, gate.columns);
-    let kernel = if rows == 1 { Kernel::ProjectGated1 } else { Kernel::ProjectGated4 };
-    let words = [
-        out.addr(),
-        x.0,
-        gate.addr,
-        up.addr,
-        norm.0,
-        narrow(what, gate.rows)?.word(),
-        narrow(what, gate.columns)?.word(),
-        narrow(what, rows)?.word(),
-        u64::from(activation == Activation::GeluTanh),
-        epsilon.word(),
-    ];
-    let streams = [out.stream(), x.1, norm.1, gate.stream, up.stream];
-    let kernels = kernels.clone();
-    on.launch(&streams, move |queue| {
-        // SAFETY: the kernel's own arguments, of lengths as checked; `out` came from `&mut`. The caller's views (or the graph)
-        // keep them.
-        unsafe { launch(queue, kernels.function(kernel), grid, &words) }
-    })
+    let how = if activation == Activation::GeluTanh { How::GateGelu } else { How::GateSilu };
+    Work::check("project_gated", out, &[gate, up], x, (rows, how))?.launch(on, kernels)
 }
 
 #[cfg(test)]
@@ -253,9 +277,17 @@ mod tests {
     use super::*;
 
     #[test]
-    fn few_rows_fit_into_shared_memory() {
-        assert!(is_few(1, 576) && is_few(4, 5632) && is_few(1, 16_384));
-        // Two rows take the place of four; five go to the tensor cores.
-        assert!(!is_few(2, 16_384) && !is_few(5, 64) && !is_few(1, usize::MAX));
+    fn few_rows_are_those_of_a_batch_of_decodes() {
+        assert!(is_few(1, 576) && is_few(16, usize::MAX));
+        assert!(!is_few(17, 8));
+    }
+
+    #[test]
+    fn tiles_fit_into_a_block_of_the_smallest_device() {
+        for Tiled { rows, outputs, shared, .. } in [LARGE, SMALL, WIDE] {
+            // A whole number of stages of both operands' tiles, within what sm_120 gives a block.
+            let stage = (rows + outputs) as u32 * 128;
+            assert!(shared.is_multiple_of(stage) && shared / stage >= 3 && shared <= 101_376);
+        }
     }
 }

@@ -8,7 +8,10 @@ pub(crate) const SOURCES: &[(&str, &str)] = &[
     ("rope", include_str!("../../../kernels/rope.cu")),
     ("decode", include_str!("../../../kernels/decode.cu")),
     ("prefill", include_str!("../../../kernels/prefill.cu")),
-    ("project", include_str!("../../../kernels/project.cu")),
+    ("skinny", include_str!("../../../kernels/skinny.cu")),
+    ("gemm", include_str!("../../../kernels/gemm.cu")),
+    ("quant", include_str!("../../../kernels/quant.cu")),
+    ("scaled", include_str!("../../../kernels/scaled.cu")),
     ("rows", include_str!("../../../kernels/rows.cu")),
 ];
 
@@ -16,6 +19,8 @@ pub(crate) const SOURCES: &[(&str, &str)] = &[
 pub(crate) const HEADERS: &[(&str, &str)] = &[
     ("common.cuh", include_str!("../../../kernels/common.cuh")),
     ("mma.cuh", include_str!("../../../kernels/mma.cuh")),
+    ("outputs.cuh", include_str!("../../../kernels/outputs.cuh")),
+    ("finish.cuh", include_str!("../../../kernels/finish.cuh")),
 ];
 
 /// The header of this name.

@@ -1,0 +1,253 @@
+//! Projections with weights of 4 to 8 bits.
+
+use std::marker::PhantomData;
+
+use memtier::{
+    Cuda, Fits, Input, Is, LaunchError, Packed, PackedFormat, Place, Recorder, SameElement, StableSpan, StableSpanMut,
+    bf16,
+};
+
+use super::{
+    Activation, TiledFormat, Tiling, aligned, entries::Kernel, expect, narrow, product, project::How, require,
+};
+use crate::{
+    Kernels,
+    launch::{Arg, Grid, launch},
+};
+
+/// A matrix of few bits, [tiled](super::tile) when it was loaded.
+///
+/// ```
+/// use memtier::{Cuda, Eager, LaunchError, Recorder, StableSpan, StableSpanMut, bf16};
+/// use memtier_cuda::{Kernels, kernels::{TiledMatrix, Tiling, project_tiled}};
+///
+/// /// `out = weights x` for one row of 64 elements and 128 outputs; `tiles` was packed by `tile` and uploaded.
+/// fn layer(
+///     on: &Recorder<Eager<Cuda>>,
+///     kernels: &Kernels,
+///     out: &mut StableSpanMut<'_, bf16, Eager<Cuda>>,
+///     tiles: StableSpan<'_, u8, Eager<Cuda>>,
+///     x: StableSpan<'_, bf16, Eager<Cuda>>,
+/// ) -> Result<(), LaunchError> {
+///     let weights = TiledMatrix::new(tiles, Tiling::Q4, 128, 64)?;
+///     project_tiled(on, kernels, out, &[weights], x, 1)
+/// }
+/// # let _ = layer;
+/// ```
+pub struct TiledMatrix<'a, P> {
+    addr: u64,
+    stream: u32,
+    tiling: Tiling,
+    rows: usize,
+    columns: usize,
+    span: PhantomData<(&'a (), fn(P) -> P)>,
+}
+
+// Not derived: places are not `Copy`.
+impl<P> Clone for TiledMatrix<'_, P> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+impl<P> Copy for TiledMatrix<'_, P> {}
+
+impl<'a, P: Place> TiledMatrix<'a, P> {
+    /// A span of tiles as a matrix.
+    ///
+    /// # Errors
+    /// [`LaunchError::Shape`] when it has another number of bytes, [`LaunchError::Unsupported`] for columns that are no multiple of 32.
+    pub fn new(tiles: StableSpan<'a, u8, P>, tiling: Tiling, rows: usize, columns: usize) -> Result<Self, LaunchError> {
+        let span = Input::<u8, P>::input(tiles);
+        Self::checked((span.addr(), span.stream(), span.units()), tiling, rows, columns)
+    }
+
+    /// A tensor of a format that is known at run time.
+    ///
+    /// # Errors
+    /// As [`new`](Self::new); [`LaunchError::Unsupported`] for a format that is not tiled.
+    pub fn packed<F: TiledFormat>(span: StableSpan<'a, Packed<F>, P>) -> Result<Self, LaunchError> {
+        let span = Input::<Packed<F>, P>::input(span);
+        let meta = span.meta();
+        let why = "its format is not tiled: pack it by `tile` when it is loaded";
+        let tiling = meta.format.tiling().ok_or(LaunchError::Unsupported { what: "tiled matrix", why })?;
+        Self::checked((span.addr(), span.stream(), span.units()), tiling, meta.rows, meta.columns)
+    }
+
+    fn checked(
+        (addr, stream, bytes): (u64, u32, usize),
+        tiling: Tiling,
+        rows: usize,
+        columns: usize,
+    ) -> Result<Self, LaunchError> {
+        let what = "tiled matrix";
+        require(rows > 0 && columns > 0, what, "it has no rows or no columns")?;
+        require(columns.is_multiple_of(32), what, "its columns must be a multiple of 32")?;
+        let overflow = LaunchError::Unsupported { what, why: "its dimensions overflow: one of them is absurd" };
+        let expected = tiling.bytes(&[rows, columns]).ok_or(overflow)?;
+        expect("tiled matrix: bytes", usize::try_from(expected.count()).unwrap_or(usize::MAX), bytes)?;
+        aligned(what, 16, &[addr])?;
+        Ok(TiledMatrix { addr, stream, tiling, rows, columns, span: PhantomData })
+    }
+
+    /// Its rows.
+    pub fn rows(&self) -> usize {
+        self.rows
+    }
+
+    /// Elements of a row.
+    pub fn columns(&self) -> usize {
+        self.columns
+    }
+}
+
+/// A kernel of `quant.cu`, the rows of inputs and the outputs of a block (gated, half of either matrix), and its warps. Measured on
+/// an H200.
+fn choose(tiling: Tiling, (rows, outputs, columns): (usize, usize, usize), gated: bool) -> (Kernel, usize, usize, u32) {
+    use Kernel::*;
+    // With few outputs it is better to read the weights twice than to have few blocks.
+    if rows > 8 && (outputs >= 6144 || gated || matches!(tiling, Tiling::Q5 | Tiling::Q6)) {
+        return match (tiling, outputs >= 12_288) {
+            (Tiling::Q4, false) => (Quant4N2, 16, 32, 8),
+            (Tiling::Q8, false) => (Quant8N2, 16, 32, 8),
+            (Tiling::F8, _) => (Quant9N2, 16, 32, 8),
+            (Tiling::Q4, true) => (Quant4N2Many, 16, 64, 8),
+            (Tiling::Q8, true) => (Quant8N2Many, 16, 64, 8),
+            (Tiling::Q5, _) => (Quant5N2, 16, 64, 8),
+            (Tiling::Q6, _) => (Quant6N2, 16, 64, 8),
+        };
+    }
+    // Long rows are cut among more warps; few outputs are cut into more blocks.
+    let (long, few, many) = (columns >= 12_288 && rows <= 8, outputs < 4096 && !gated, outputs >= 12_288);
+    match tiling {
+        Tiling::Q4 if long => (Quant4N1Long, 8, 32, 16),
+        Tiling::Q8 if long => (Quant8N1Long, 8, 32, 16),
+        Tiling::Q4 if few => (Quant4N1Few, 8, 16, 8),
+        Tiling::Q5 if few => (Quant5N1Few, 8, 16, 8),
+        Tiling::Q6 if few => (Quant6N1Few, 8, 16, 8),
+        Tiling::Q8 if few => (Quant8N1Few, 8, 16, 8),
+        Tiling::F8 if few => (Quant9N1Few, 8, 16, 8),
+        Tiling::Q4 if many => (Quant4N1Many, 8, 64, 8),
+        Tiling::Q8 if many => (Quant8N1Many, 8, 32, 8),
+        Tiling::Q4 => (Quant4N1, 8, 32, 8),
+        Tiling::Q5 => (Quant5N1, 8, 32, 8),
+        Tiling::Q6 => (Quant6N1, 8, 32, 8),
+        Tiling::Q8 => (Quant8N1, 8, 32, 8),
+        Tiling::F8 => (Quant9N1, 8, 32, 8),
+    }
+}
+
+fn launch_tiled<P: Place<Space: Is<Cuda>>>(
+    on: &Recorder<P>,
+    kernels: &Kernels,
+    (out, out_stream, out_units): (u64, u32, usize),
+    matrices: &[TiledMatrix<'_, P>],
+    x: StableSpan<'_, bf16, P>,
+    (rows, how): (usize, How),
+) -> Result<(), LaunchError> {
+    let what = "project_tiled";
+    require((1..=3).contains(&matrices.len()), what, "one to three matrices are multiplied at once")?;
+    let TiledMatrix { columns, tiling, .. } = matrices[0];
+    matrices.iter().try_for_each(|matrix| expect("project_tiled: columns", columns, matrix.columns))?;
+    require(matrices.iter().all(|it| it.tiling == tiling), what, "matrices of one launch are tiled alike")?;
+    let gated = matches!(how, How::GateSilu | How::GateGelu);
+    let outputs = matrices.iter().try_fold(0usize, |sum, matrix| sum.checked_add(matrix.rows));
+    let outputs = outputs.ok_or(LaunchError::Unsupported { what, why: "its outputs overflow" })?;
+    let outputs = if gated { matrices[0].rows } else { outputs };
+    expect("project_tiled: out", product(what, &[rows, outputs])?, out_units)?;
+    let x = Input::<bf16, P>::input(x);
+    expect("project_tiled: x", product(what, &[rows, columns])?, x.units())?;
+    aligned(what, 16, &[x.addr()])?;
+    if rows == 0 {
+        return Ok(());
+    }
+    let (kernel, inputs, tile, warps) = choose(tiling, (rows, outputs, columns), gated);
+    let tiles = match gated {
+        true => outputs.div_ceil(tile / 2),
+        false => matrices.iter().map(|matrix| matrix.rows.div_ceil(tile)).sum(),
+    };
+    let blocks = (narrow(what, tiles)?, narrow(what, rows.div_ceil(inputs))?, 1);
+    require(blocks.1 <= 65_535, what, "a launch takes at most half a million rows")?;
+    let grid = Grid { blocks, threads: warps * 32, shared: warps * inputs as u32 * 16 * 4 };
+    let at = |index: usize| matrices.get(index).map_or((0, matrices[0].stream, 0), |it| (it.addr, it.stream, it.rows));
+    let [(w0, s0, n0), (w1, s1, n1), (w2, s2, n2)] = [at(0), at(1), at(2)];
+    let mut sizes = [0; 5];
+    for (to, size) in sizes.iter_mut().zip([n0, if gated { 0 } else { n1 }, n2, columns, rows]) {
+        *to = narrow(what, size)?.word();
+    }
+    let [n0, n1, n2, columns, rows] = sizes;
+    let words = [out, x.addr(), w0, w1, w2, n0, n1, n2, columns, rows, u64::from(how as u32)];
+    let kernels = kernels.clone();
+    on.launch(&[out_stream, x.stream(), s0, s1, s2], move |queue| {
+        // SAFETY: the kernel's own arguments. It reads `rows` rows of inputs and the matrices' tiles, and writes rows x outputs
+        // of `out`, which came from `&mut`: all checked to be as long. The caller's views (or the graph) keep them.
+        unsafe { launch(queue, kernels.function(kernel), grid, &words) }
+    })
+}
+
+/// `out = weights x` in bf16, sums in f32: `out` is rows x the outputs of all `matrices`, one to three of one tiling, side by side.
+///
+/// Made for up to 16 rows, which read the weights once; more of them read them once for every 16.
+///
+/// # Errors
+/// [`LaunchError::Shape`] and [`LaunchError::Unsupported`] name what does not fit.
+pub fn project_tiled<P: Place<Space: Is<Cuda>>>(
+    on: &Recorder<P>,
+    kernels: &Kernels,
+    out: &mut StableSpanMut<'_, impl SameElement<bf16>, impl Fits<P>>,
+    matrices: &[TiledMatrix<'_, P>],
+    x: StableSpan<'_, bf16, P>,
+    rows: usize,
+) -> Result<(), LaunchError> {
+    let out = out.output::<bf16, P>(on);
+    launch_tiled(on, kernels, (out.addr(), out.stream(), out.units()), matrices, x, (rows, How::StoreBf16))
+}
+
+/// The same in f32.
+///
+/// # Errors
+/// As [`project_tiled`].
+pub fn project_tiled_f32<P: Place<Space: Is<Cuda>>>(
+    on: &Recorder<P>,
+    kernels: &Kernels,
+    out: &mut StableSpanMut<'_, impl SameElement<f32>, impl Fits<P>>,
+    matrices: &[TiledMatrix<'_, P>],
+    x: StableSpan<'_, bf16, P>,
+    rows: usize,
+) -> Result<(), LaunchError> {
+    let out = out.output::<f32, P>(on);
+    launch_tiled(on, kernels, (out.addr(), out.stream(), out.units()), matrices, x, (rows, How::StoreF32))
+}
+
+/// `out += weights x` in f32: a projection back into the residual stream.
+///
+/// # Errors
+/// As [`project_tiled`].
+pub fn project_tiled_add<P: Place<Space: Is<Cuda>>>(
+    on: &Recorder<P>,
+    kernels: &Kernels,
+    out: &mut StableSpanMut<'_, impl SameElement<f32>, impl Fits<P>>,
+    matrix: TiledMatrix<'_, P>,
+    x: StableSpan<'_, bf16, P>,
+    rows: usize,
+) -> Result<(), LaunchError> {
+    let out = out.output::<f32, P>(on);
+    launch_tiled(on, kernels, (out.addr(), out.stream(), out.units()), &[matrix], x, (rows, How::AddF32))
+}
+
+/// `out = act(gate x) * (up x)` in bf16.
+///
+/// # Errors
+/// As [`project_tiled`].
+pub fn project_tiled_gated<P: Place<Space: Is<Cuda>>>(
+    on: &Recorder<P>,
+    kernels: &Kernels,
+    out: &mut StableSpanMut<'_, impl SameElement<bf16>, impl Fits<P>>,
+    [gate, up]: [TiledMatrix<'_, P>; 2],
+    x: StableSpan<'_, bf16, P>,
+    (rows, activation): (usize, Activation),
+) -> Result<(), LaunchError> {
+    let out = out.output::<bf16, P>(on);
+    expect("project_tiled: up rows", gate.rows, up.rows)?;
+    let how = if activation == Activation::GeluTanh { How::GateGelu } else { How::GateSilu };
+    launch_tiled(on, kernels, (out.addr(), out.stream(), out.units()), &[gate, up], x, (rows, how))
+}

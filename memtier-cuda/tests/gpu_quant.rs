@@ -1,0 +1,283 @@
+//! Projections with weights of 4 to 8 bits against f64 on the CPU, from the blocks of a model file.
+
+mod support;
+
+use memtier::{Bytes, F8E4M3, PackedFormat, Q4_0, Q4_1, Q4_K, Q5_0, Q6_K, Q8_0, TableSpec, bf16, f16};
+use memtier_cuda::kernels::{
+    Activation, Tileable, TiledMatrix, Tiling, project_tiled, project_tiled_add, project_tiled_f32,
+    project_tiled_gated, tile, tile_fp8,
+};
+use support::{Rig, Rng, distance, pool, wide};
+
+/// Reads a span back.
+macro_rules! read {
+    ($step:ident, $element:ty, $span:expr) => {{
+        let mut found = vec![<$element>::default(); $span.len()];
+        $step.on.read::<$element>(&$span, &mut found).unwrap();
+        found
+    }};
+}
+
+/// A block whose scale is a small f16 (and whose offset is another), the other bytes at random.
+trait Random: Tileable + Sized {
+    fn random(rng: &mut Rng) -> Self;
+    /// Its weights, each for itself, as ggml's own code unpacks them.
+    fn values(&self) -> Vec<f64>;
+}
+
+fn half(bytes: &[u8]) -> f64 {
+    f64::from(f16::from_le_bytes([bytes[0], bytes[1]]).to_f32())
+}
+
+/// Random bytes, with f16 of about 0.01 to 0.02 at these places; in super-blocks, which multiply them once more, 0.0001.
+fn bytes<const N: usize>(rng: &mut Rng, scales: &[usize]) -> [u8; N] {
+    let mut bytes = std::array::from_fn(|_| rng.next() as u8);
+    let size = if N > 100 { 1e-4 } else { 1e-2 };
+    for at in scales {
+        let scale = f16::from_f32(size * (1.0 + rng.below(1000) as f32 * 1e-3));
+        bytes[*at..at + 2].copy_from_slice(&scale.to_le_bytes());
+    }
+    bytes
+}
+
+fn nibble(bytes: &[u8], at: usize) -> u8 {
+    bytes[at % 16] >> (at / 16 * 4) & 15
+}
+
+impl Random for Q8_0 {
+    fn random(rng: &mut Rng) -> Self {
+        Q8_0(bytes(rng, &[0]))
+    }
+    fn values(&self) -> Vec<f64> {
+        self.0[2..].iter().map(|byte| half(&self.0) * f64::from(byte.cast_signed())).collect()
+    }
+}
+impl Random for Q4_0 {
+    fn random(rng: &mut Rng) -> Self {
+        Q4_0(bytes(rng, &[0]))
+    }
+    fn values(&self) -> Vec<f64> {
+        (0..32).map(|at| half(&self.0) * (f64::from(nibble(&self.0[2..], at)) - 8.0)).collect()
+    }
+}
+impl Random for Q4_1 {
+    fn random(rng: &mut Rng) -> Self {
+        Q4_1(bytes(rng, &[0, 2]))
+    }
+    fn values(&self) -> Vec<f64> {
+        let offset = half(&self.0[2..]);
+        (0..32).map(|at| half(&self.0) * f64::from(nibble(&self.0[4..], at)) + offset).collect()
+    }
+}
+impl Random for Q5_0 {
+    fn random(rng: &mut Rng) -> Self {
+        Q5_0(bytes(rng, &[0]))
+    }
+    fn values(&self) -> Vec<f64> {
+        let fifth = |at: usize| self.0[2 + at / 8] >> (at % 8) & 1;
+        (0..32).map(|at| half(&self.0) * (f64::from(nibble(&self.0[6..], at) | fifth(at) << 4) - 16.0)).collect()
+    }
+}
+impl Random for Q4_K {
+    fn random(rng: &mut Rng) -> Self {
+        Q4_K(bytes(rng, &[0, 2]))
+    }
+    fn values(&self) -> Vec<f64> {
+        let six = &self.0[4..16];
+        let of = |j: usize| match j < 4 {
+            true => (six[j] & 63, six[j + 4] & 63),
+            false => (six[j + 4] & 15 | six[j - 4] >> 6 << 4, six[j + 4] >> 4 | six[j] >> 6 << 4),
+        };
+        let value = |at: usize| {
+            let (scale, offset) = of(at / 32);
+            let four = self.0[16 + at / 64 * 32 + at % 32] >> (at % 64 / 32 * 4) & 15;
+            half(&self.0) * f64::from(scale) * f64::from(four) - half(&self.0[2..]) * f64::from(offset)
+        };
+        (0..256).map(value).collect()
+    }
+}
+impl Random for Q6_K {
+    fn random(rng: &mut Rng) -> Self {
+        Q6_K(bytes(rng, &[208]))
+    }
+    fn values(&self) -> Vec<f64> {
+        let value = |at: usize| {
+            let (part, l, quarter) = (at / 128, at % 32, at % 128 / 32);
+            let low = self.0[part * 64 + quarter % 2 * 32 + l] >> (quarter / 2 * 4) & 15;
+            let high = self.0[128 + part * 32 + l] >> (quarter * 2) & 3;
+            let scale = self.0[192 + part * 8 + l / 16 + quarter * 2].cast_signed();
+            half(&self.0[208..]) * f64::from(scale) * (f64::from(low | high << 4) - 32.0)
+        };
+        (0..256).map(value).collect()
+    }
+}
+
+/// Sums of rows of `x` with rows of weights: rows x outputs.
+fn products(x: &[f64], weights: &[f64], columns: usize) -> Vec<Vec<f64>> {
+    let row = |x: &[f64]| weights.chunks(columns).map(|w| w.iter().zip(x).map(|(w, x)| w * x).sum()).collect();
+    x.chunks(columns).map(row).collect()
+}
+
+/// A matrix of random blocks: its tiles and its values.
+fn matrix<B: Random>(rng: &mut Rng, rows: usize, columns: usize) -> (Vec<u8>, Vec<f64>) {
+    let blocks: Vec<B> = (0..rows * columns / B::PER).map(|_| B::random(rng)).collect();
+    let mut tiles = vec![0; B::TILING.bytes(&[rows, columns]).unwrap().count() as usize];
+    tile(&blocks, rows, columns, &mut tiles).unwrap();
+    (tiles, blocks.iter().flat_map(Random::values).collect())
+}
+
+/// Every shape of one kind of block; `within` is how far sums may be.
+fn every_shape<B: Random>(within: f64) {
+    let Some(Rig { kernels, mut engine, mut stream, .. }) = rig() else { return };
+    let mut rng = Rng(51);
+    let mut worst = 0.0f64;
+    for (rows, blocks, outputs) in [
+        (1, 1, vec![1]),
+        (1, 3, vec![70, 16]),
+        (8, 5, vec![33]),
+        (9, 2, vec![17, 64, 5]),
+        (16, 9, vec![130]),
+        (37, 4, vec![50]),
+    ] {
+        // Also rows that end in the middle of a tile.
+        let columns = blocks * B::PER;
+        let x = rng.bf16s(rows * columns);
+        let x64: Vec<f64> = wide(&x).collect();
+        let made: Vec<_> = outputs.iter().map(|outputs| matrix::<B>(&mut rng, *outputs, columns)).collect();
+        let parts: Vec<_> = made.iter().map(|(_, values)| products(&x64, values, columns)).collect();
+        let expected: Vec<f64> =
+            (0..rows).flat_map(|row| parts.iter().flat_map(move |part| part[row].clone())).collect();
+        let all = outputs.iter().sum::<usize>();
+        let mut step = engine.step(&mut stream).unwrap();
+        let mut span = step.scratch.take::<bf16>(x.len()).unwrap();
+        step.on.write(&mut span, &x).unwrap();
+        let x = span;
+        let mut spans = Vec::new();
+        for (tiles, _) in &made {
+            let mut span = step.scratch.take::<u8>(tiles.len()).unwrap();
+            step.on.write(&mut span, tiles).unwrap();
+            spans.push(span);
+        }
+        let matrices: Vec<_> = spans
+            .iter()
+            .zip(&outputs)
+            .map(|(span, outputs)| TiledMatrix::new(span.read(), B::TILING, *outputs, columns).unwrap())
+            .collect();
+        let case = format!("{} {rows} x {columns} to {outputs:?}", B::NAME);
+
+        let mut out = step.scratch.take::<f32>(rows * all).unwrap();
+        step.on.write(&mut out, &vec![f32::NAN; rows * all]).unwrap();
+        project_tiled_f32(step.on, &kernels, &mut out, &matrices, x.read(), rows).unwrap();
+        let first = read!(step, f32, out);
+        let far = distance(first.iter().map(|x| f64::from(*x)), &expected);
+        assert!(far < within, "{case}: {far}");
+        worst = worst.max(far);
+        project_tiled_f32(step.on, &kernels, &mut out, &matrices, x.read(), rows).unwrap();
+        assert!(read!(step, f32, out) == first, "{case}: the same inputs gave other bits");
+
+        let mut out = step.scratch.take::<bf16>(rows * all).unwrap();
+        step.on.write(&mut out, &vec![bf16::NAN; rows * all]).unwrap();
+        project_tiled(step.on, &kernels, &mut out, &matrices, x.read(), rows).unwrap();
+        let far = distance(wide(&read!(step, bf16, out)), &expected);
+        assert!(far < 4.2e-3, "{case}: bf16 {far}");
+
+        let before = rng.f32s(rows * outputs[0]);
+        let mut out = step.scratch.take::<f32>(before.len()).unwrap();
+        step.on.write(&mut out, &before).unwrap();
+        project_tiled_add(step.on, &kernels, &mut out, matrices[0], x.read(), rows).unwrap();
+        let sum: Vec<f64> = parts[0].iter().flatten().zip(&before).map(|(x, y)| x + f64::from(*y)).collect();
+        let far = distance(read!(step, f32, out).iter().map(|x| f64::from(*x)), &sum);
+        assert!(far < within, "{case}: add {far}");
+
+        let (other, values) = matrix::<B>(&mut rng, outputs[0], columns);
+        let mut span = step.scratch.take::<u8>(other.len()).unwrap();
+        step.on.write(&mut span, &other).unwrap();
+        let pair = [matrices[0], TiledMatrix::new(span.read(), B::TILING, outputs[0], columns).unwrap()];
+        let mut out = step.scratch.take::<bf16>(rows * outputs[0]).unwrap();
+        step.on.write(&mut out, &vec![bf16::NAN; rows * outputs[0]]).unwrap();
+        project_tiled_gated(step.on, &kernels, &mut out, pair, x.read(), (rows, Activation::Silu)).unwrap();
+        let up = products(&x64, &values, columns);
+        let gated = |(gate, up): (&f64, &f64)| gate / (1.0 + (-gate).exp()) * up;
+        let expected: Vec<f64> = parts[0].iter().flatten().zip(up.iter().flatten()).map(gated).collect();
+        let far = distance(wide(&read!(step, bf16, out)), &expected);
+        assert!(far < 8e-3, "{case}: gated {far}");
+    }
+    println!("{}: {worst:.2e}", B::NAME);
+}
+
+fn rig() -> Option<Rig> {
+    Rig::new(Bytes::mib(64), pool(16, 16 * 64, 8), TableSpec { rows: 2, columns: 4 })
+}
+
+#[test]
+fn blocks_of_32_of_every_kind() {
+    every_shape::<Q8_0>(2e-5);
+    every_shape::<Q4_0>(2e-5);
+    every_shape::<Q4_1>(2e-5);
+    every_shape::<Q5_0>(2e-5);
+}
+
+#[test]
+fn e4m3_with_a_scale_for_every_row_or_part_of_one() {
+    let Some(Rig { kernels, mut engine, mut stream, .. }) = rig() else { return };
+    let mut rng = Rng(52);
+    for (rows, columns, outputs, per) in [(1, 64, 5, 64), (8, 256, 70, 128), (16, 96, 33, 32), (20, 512, 4100, 512)] {
+        let x = rng.bf16s(rows * columns);
+        // Every number that there is, also those below normal ones.
+        let bits = |rng: &mut Rng| match rng.next() as u8 {
+            nan if nan & 0x7f == 0x7f => F8E4M3(1),
+            bits => F8E4M3(bits),
+        };
+        let weights: Vec<_> = (0..outputs * columns).map(|_| bits(&mut rng)).collect();
+        // Scales that f16 has.
+        let scales: Vec<_> = (0..outputs * columns / per).map(|_| 2f32.powi(rng.below(20) as i32 - 16)).collect();
+        let value = |at: usize| {
+            let (bits, scale) = (weights[at].0, f64::from(scales[at / per]));
+            let (exponent, mantissa) = (i32::from(bits >> 3 & 15), f64::from(bits & 7));
+            let size = if exponent == 0 { mantissa / 512.0 } else { (1.0 + mantissa / 8.0) * 2f64.powi(exponent - 7) };
+            scale * if bits & 0x80 != 0 { -size } else { size }
+        };
+        let values: Vec<f64> = (0..weights.len()).map(value).collect();
+        let expected = products(&wide(&x).collect::<Vec<_>>(), &values, columns).concat();
+        let mut tiles = vec![0; Tiling::F8.bytes(&[outputs, columns]).unwrap().count() as usize];
+        tile_fp8(&weights, &scales, (outputs, columns, per), &mut tiles).unwrap();
+        let mut step = engine.step(&mut stream).unwrap();
+        let mut inputs = step.scratch.take::<bf16>(x.len()).unwrap();
+        let mut span = step.scratch.take::<u8>(tiles.len()).unwrap();
+        step.on.write(&mut inputs, &x).unwrap();
+        step.on.write(&mut span, &tiles).unwrap();
+        let matrix = TiledMatrix::new(span.read(), Tiling::F8, outputs, columns).unwrap();
+        let mut out = step.scratch.take::<f32>(rows * outputs).unwrap();
+        step.on.write(&mut out, &vec![f32::NAN; rows * outputs]).unwrap();
+        project_tiled_f32(step.on, &kernels, &mut out, &[matrix], inputs.read(), rows).unwrap();
+        let far = distance(read!(step, f32, out).iter().map(|x| f64::from(*x)), &expected);
+        assert!(far < 2e-5, "{rows} x {columns} to {outputs}: {far}");
+    }
+}
+
+#[test]
+fn super_blocks_whose_scales_are_rounded() {
+    every_shape::<Q4_K>(6e-4);
+    every_shape::<Q6_K>(6e-4);
+}
+
+#[test]
+fn what_does_not_fit_is_refused_before_the_launch() {
+    let Some(Rig { kernels, mut engine, mut stream, .. }) = rig() else { return };
+    let mut step = engine.step(&mut stream).unwrap();
+    let (four, eight) = (step.scratch.take::<u8>(640 * 2).unwrap(), step.scratch.take::<u8>(1088).unwrap());
+    let x = step.scratch.take::<bf16>(64).unwrap();
+    let mut out = step.scratch.take::<bf16>(48).unwrap();
+    let refused = TiledMatrix::new(eight.read(), Q8_0::TILING, 16, 128).err().unwrap();
+    assert!(refused.to_string().contains("tiled matrix: bytes"), "{refused}");
+    let refused = TiledMatrix::new(eight.read(), Q8_0::TILING, 16, 65).err().unwrap();
+    assert!(refused.to_string().contains("multiple of 32"), "{refused}");
+    let (a, b) = (
+        TiledMatrix::new(four.read(), Q4_0::TILING, 32, 64).unwrap(),
+        TiledMatrix::new(eight.read(), Q8_0::TILING, 16, 64).unwrap(),
+    );
+    let refused = project_tiled(step.on, &kernels, &mut out, &[a, b], x.read(), 1).unwrap_err();
+    assert!(refused.to_string().contains("tiled alike"), "{refused}");
+    let refused = project_tiled(step.on, &kernels, &mut out, &[a], x.read(), 1).unwrap_err();
+    assert!(refused.to_string().contains("project_tiled: out"), "{refused}");
+}
