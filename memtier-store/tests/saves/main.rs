@@ -1,6 +1,7 @@
 //! What is saved comes back, and nothing else does.
 
 mod hostile;
+mod late;
 mod states;
 mod toy;
 

@@ -217,6 +217,32 @@ fn a_block_that_is_being_copied_is_not_handed_out() {
     assert_eq!(two.serve(&a), [0, 2]);
 }
 
+/// M9: the request is gone before what it waits for arrives.
+#[test]
+fn a_request_that_ends_while_it_is_restored_gives_everything_back_with_the_fence() {
+    let mut two = Two::new(2, 2);
+    let a = prompt(1, 2);
+    two.serve(&a);
+    two.spill(2);
+    two.tiers.hot().evict(Blocks::new(2));
+    let content = Content::new(two.root, &a);
+    let mut ticket = two.tiers.lookup(&content).unwrap().open(Tokens::new(8));
+    let mut step = two.engine.step(&mut two.stream).unwrap();
+    let MemoryView { kv, cold, .. } = &mut step.buffers;
+    assert_eq!(two.tiers.restore(step.on, kv, cold, &mut ticket, &content), Ok(Tokens::new(8)));
+    drop(ticket);
+    let fence = step.finish().unwrap();
+    // The copies may be in flight, so neither end of them is anybody's.
+    two.tiers.cold().evict(Blocks::new(2));
+    let free = |two: &Two| [two.engine.bundle().kv.free(), two.engine.bundle().cold.free()];
+    assert_eq!(free(&two), [Blocks::ZERO; 2]);
+    let refused = two.engine.bundle().kv.acquire().err();
+    assert!(matches!(refused, Some(AcquireBlocksError::Full { .. })), "{refused:?}");
+    fence.wait().unwrap();
+    assert_eq!(free(&two), [Blocks::new(2); 2]);
+    assert_eq!(two.serve(&a), [0, 0], "what nobody waited for is published by nobody");
+}
+
 #[test]
 fn copies_that_a_fence_does_not_cover_stay_on_their_way() {
     let mut two = Two::new(4, 4);
@@ -238,6 +264,22 @@ fn a_path_that_is_longer_than_the_second_tier_keeps_its_beginning() {
     assert_eq!(two.spill(8), 0);
     two.tiers.hot().evict(Blocks::new(8));
     assert_eq!(two.serve(&a), [0, 3]);
+}
+
+/// However many paths are in use, one call looks at some of them, and the next one goes on.
+#[test]
+fn a_search_for_the_coldest_path_is_bounded() {
+    let mut two = Two::new(1200, 4);
+    let all: Vec<_> = (0..1101).map(|first| prompt(first, 1)).collect();
+    all.iter().for_each(|tokens| assert_eq!(two.serve(tokens), [0, 0]));
+    let in_use = all[..1100].iter().map(|tokens| two.tiers.lookup(&Content::new(two.root, tokens)).unwrap());
+    let leases: Vec<_> = in_use.collect();
+    assert_eq!(two.send(4), 0, "not found yet");
+    assert_eq!(two.send(4), 1);
+    let settled = two.wait();
+    assert_eq!(two.tiers.settle(&settled), Ok(Blocks::new(1)));
+    drop(leases);
+    assert_eq!(two.spill(4), 4, "those that are not in use any more");
 }
 
 #[test]

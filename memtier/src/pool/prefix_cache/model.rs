@@ -1,4 +1,4 @@
-//! Every interleaving of what requests on two threads do with one block, and every value that the memory model lets them see.
+//! Every interleaving of what requests on two threads, and the tiers on a third, do with one block, and every value that the memory model lets them see.
 //!
 //! The block's memory is a cell that loom watches: whoever has the block writes it, whoever has a lease reads it.
 //!
@@ -8,7 +8,11 @@ use std::sync::Arc;
 
 use loom::{cell::UnsafeCell, model::Builder, thread};
 
-use super::{Content, Digest, Lease, Root, Tree, lease::At};
+use super::{
+    Content, Digest, Lease, Root, Tree,
+    lease::At,
+    tree::{Path, SpillFrom},
+};
 use crate::{
     pool::core::{Core, SharedCore},
     units::{Blocks, Tokens},
@@ -73,22 +77,40 @@ fn a_block_dropped_elsewhere_is_acquired_when_it_is_let_go_of() {
     });
 }
 
-/// A cache that has the pool's only block as the block of token 7.
-fn cached(core: &SharedCore) -> (Arc<Tree>, Root) {
+/// A cache that has nothing yet.
+fn empty(core: &SharedCore) -> (Arc<Tree>, Root) {
     let tree = Arc::new(Tree::new(core.clone(), 0, 1, 1, 0).unwrap());
     assert!(core.set_cache(&tree));
     let (number, run) = tree.add_root(Digest::from_bytes([1; 32])).unwrap();
-    let root = Root { tree: core.id, number, run };
+    (tree, Root { tree: core.id, number, run })
+}
+
+/// Publishes block 0 as the block of token 7, whose only referent is the caller's.
+fn publish(tree: &Tree, root: Root) {
+    let mut state = tree.lock();
+    state.begin(root.run);
+    let at = At { run: root.run, depth: 0, root: root.run };
+    let at = tree.publish(&mut state, at, &Content::new(root, &[7]), 1, &mut [0]);
+    assert_eq!(at.depth, 1, "it was not there");
+    state.end(at.run);
+}
+
+/// A cache that has the pool's only block as the block of token 7.
+fn cached(core: &SharedCore) -> (Arc<Tree>, Root) {
+    let (tree, root) = empty(core);
     assert!(acquire(core));
-    {
-        let mut state = tree.lock();
-        state.begin(run);
-        let at = At { run, depth: 0, root: run };
-        let at = tree.publish(&mut state, at, &Content::new(root, &[7]), 1, &mut [0]);
-        assert_eq!(at.depth, 1, "it was not there");
-        state.end(at.run);
-    }
+    publish(&tree, root);
     (tree, root)
+}
+
+/// A request that reads what is cached of token 7, if it is.
+fn reads(tree: &Arc<Tree>, root: Root, memory: &Memory) -> bool {
+    let at = tree.lookup(&Content::new(root, &[7]), |blocks| assert_eq!(blocks, [0])).unwrap();
+    let lease = Lease { tree: tree.clone(), at };
+    if lease.blocks() == 1 {
+        assert_eq!(memory.read(), 7, "another one's value, under the lease");
+    }
+    lease.blocks() == 1
 }
 
 #[test]
@@ -100,11 +122,7 @@ fn a_block_that_is_looked_up_is_not_evicted_under_its_lease() {
         let reader = thread::spawn({
             let (tree, memory) = (tree.clone(), memory.clone());
             move || {
-                let at = tree.lookup(&Content::new(root, &[7]), |blocks| assert_eq!(blocks, [0])).unwrap();
-                let lease = Lease { tree, at };
-                if lease.blocks() == 1 {
-                    assert_eq!(memory.read(), 7, "another one's value, under the lease");
-                }
+                reads(&tree, root, &memory);
             }
         });
         let taken = acquire(&core);
@@ -117,5 +135,72 @@ fn a_block_that_is_looked_up_is_not_evicted_under_its_lease() {
         core.release(0);
         drop(tree);
         assert_eq!(core.free(), Blocks::new(1));
+    });
+}
+
+/// The second tier gets a copy of what another thread takes back for a request of its own, and both go on being used.
+#[test]
+fn what_is_spilled_is_copied_before_it_is_handed_out() {
+    model(|| {
+        let ((hot, fast), (cold, slow)) = (pool(), pool());
+        let ((first, root), (second, behind)) = (cached(&hot), empty(&cold));
+        fast.write(7);
+        let request = thread::spawn({
+            let (hot, fast, second, slow) = (hot.clone(), fast.clone(), second.clone(), slow.clone());
+            move || {
+                let taken = acquire(&hot);
+                if taken {
+                    fast.write(8);
+                    hot.release(0);
+                }
+                // What was given up is found in the second tier, or not yet.
+                reads(&second, behind, &slow);
+                taken
+            }
+        });
+        let mut path = Path::default();
+        if first.coldest(&mut SpillFrom::default(), 1, &mut path).is_some() {
+            assert!(acquire(&cold), "nobody else wants it");
+            let value = fast.read();
+            assert_eq!(value, 7, "another one's value, under the referent");
+            slow.write(value);
+            path.blocks.iter().for_each(|block| hot.release(*block));
+            publish(&second, behind);
+        }
+        let taken = request.join().unwrap();
+        assert_eq!(
+            first.lookup(&Content::new(root, &[7]), |_| ()).unwrap().depth,
+            u32::from(!taken && first.idle() == 0)
+        );
+    });
+}
+
+/// A request copies out of the second tier what another thread gives up there.
+#[test]
+fn what_is_restored_is_not_overwritten_under_its_lease() {
+    model(|| {
+        let (cold, slow) = pool();
+        let (second, behind) = cached(&cold);
+        slow.write(7);
+        let spill = thread::spawn({
+            let (cold, slow, second) = (cold.clone(), slow.clone(), second.clone());
+            move || {
+                // Room for another path: by policy, and then by need.
+                second.evict(|blocks, _| {
+                    cold.release_all(blocks);
+                    blocks.len()
+                });
+                let taken = acquire(&cold);
+                if taken {
+                    slow.write(9);
+                    cold.release(0);
+                }
+                taken
+            }
+        });
+        let found = reads(&second, behind, &slow);
+        let taken = spill.join().unwrap();
+        assert!(found || taken, "it is there until it was given up");
+        assert_eq!(u64::from(second.idle()) + cold.free().count(), 1, "cached or free");
     });
 }

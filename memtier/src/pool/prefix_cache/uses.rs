@@ -62,3 +62,46 @@ impl Uses {
         (self.oldest != NONE).then_some(self.oldest)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::{super::tree::VACANT, NONE, Run, Uses};
+
+    /// Beside a list that is copied for each change. Each call changes a few neighbours, however long the list is.
+    #[test]
+    fn the_order_is_that_of_use_and_no_call_touches_more_than_neighbours() {
+        const RUNS: usize = 64;
+        let (mut uses, mut runs, mut order) = (Uses::new(), vec![VACANT; RUNS], Vec::new());
+        let mut random = 3u64;
+        let links = |runs: &[Run]| -> Vec<_> { runs.iter().map(|run| (run.older, run.newer, run.listed)).collect() };
+        for _ in 0..50_000 {
+            random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            let run = (random >> 40) as u32 % RUNS as u32;
+            let before = links(&runs);
+            order.retain(|known| *known != run);
+            match random >> 33 & 3 {
+                0 => uses.remove(&mut runs, run),
+                // What is left of the oldest path has its time of use.
+                1 => {
+                    let tick = order.first().map_or(0, |oldest: &u32| runs[*oldest as usize].used);
+                    order.insert(0, run);
+                    uses.put_back(&mut runs, run, tick);
+                }
+                _ => {
+                    order.push(run);
+                    uses.used(&mut runs, run);
+                }
+            }
+            let changed = before.iter().zip(links(&runs)).filter(|(before, after)| **before != *after).count();
+            assert!(changed <= 4, "{changed} links of {} runs", order.len());
+            let (mut at, mut listed) = (uses.oldest().unwrap_or(NONE), Vec::new());
+            while let Some(run) = runs.get(at as usize) {
+                listed.push(at);
+                at = run.newer;
+            }
+            assert_eq!(listed, order);
+            assert!(order.is_sorted_by_key(|run| runs[*run as usize].used));
+            assert_eq!(runs.iter().filter(|run| run.listed).count(), order.len());
+        }
+    }
+}

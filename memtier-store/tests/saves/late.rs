@@ -1,0 +1,127 @@
+//! Objects that come late, or never: a load that waits for the store holds no block, and one that is aborted is over with its fence.
+
+use std::{
+    fmt,
+    pin::pin,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    task::{Context, Poll, Waker},
+};
+
+use async_trait::async_trait;
+use futures_executor::block_on;
+use futures_util::stream::BoxStream;
+use memtier::Blocks;
+use memtier_store::PrefixStore;
+use object_store::{
+    CopyOptions, GetOptions, GetResult, ListResult, MultipartUpload, ObjectMeta, ObjectStore, PutMultipartOptions,
+    PutOptions, PutPayload, PutResult, Result, memory::InMemory, path::Path,
+};
+
+use crate::{
+    SMALL, empty, served,
+    toy::{Toy, prompt},
+};
+
+/// A store whose objects come when the gate is open.
+#[derive(Debug)]
+struct Gate {
+    objects: InMemory,
+    open: AtomicBool,
+}
+
+impl fmt::Display for Gate {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "a store behind a gate")
+    }
+}
+
+#[async_trait]
+impl ObjectStore for Gate {
+    async fn put_opts(&self, location: &Path, payload: PutPayload, options: PutOptions) -> Result<PutResult> {
+        self.objects.put_opts(location, payload, options).await
+    }
+
+    async fn put_multipart_opts(
+        &self,
+        location: &Path,
+        options: PutMultipartOptions,
+    ) -> Result<Box<dyn MultipartUpload>> {
+        self.objects.put_multipart_opts(location, options).await
+    }
+
+    async fn get_opts(&self, location: &Path, options: GetOptions) -> Result<GetResult> {
+        std::future::poll_fn(|_| if self.open.load(Ordering::SeqCst) { Poll::Ready(()) } else { Poll::Pending }).await;
+        self.objects.get_opts(location, options).await
+    }
+
+    fn delete_stream(&self, locations: BoxStream<'static, Result<Path>>) -> BoxStream<'static, Result<Path>> {
+        self.objects.delete_stream(locations)
+    }
+
+    fn list(&self, prefix: Option<&Path>) -> BoxStream<'static, Result<ObjectMeta>> {
+        self.objects.list(prefix)
+    }
+
+    async fn list_with_delimiter(&self, prefix: Option<&Path>) -> Result<ListResult> {
+        self.objects.list_with_delimiter(prefix).await
+    }
+
+    async fn copy_opts(&self, from: &Path, to: &Path, options: CopyOptions) -> Result<()> {
+        self.objects.copy_opts(from, to, options).await
+    }
+}
+
+/// A gate, the store behind it, in which something is saved, and an engine with nothing cached.
+fn gated() -> (Arc<Gate>, PrefixStore, Toy) {
+    let gate = Arc::new(Gate { objects: InMemory::new(), open: AtomicBool::new(true) });
+    let store = PrefixStore::new(gate.clone(), Path::from("fleet/toy"), SMALL);
+    served(16).save(&store).unwrap();
+    (gate, store, empty(8))
+}
+
+fn free(toy: &Toy) -> Blocks {
+    toy.engine.bundle().kv.free()
+}
+
+/// M9: the load is aborted, its completion never comes, or comes when nobody waits any more.
+#[test]
+fn a_load_whose_objects_never_come_holds_nothing() {
+    let (gate, store, mut toy) = gated();
+    let mut loader = block_on(store.load(&toy.cache)).unwrap().unwrap();
+    gate.open.store(false, Ordering::SeqCst);
+    {
+        let mut fetch = pin!(loader.fetch());
+        for first in 10..30 {
+            assert!(fetch.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
+            // Every block of the pool can be had meanwhile.
+            assert_eq!(toy.serve("a", &prompt(first, 8), &[]), 0);
+        }
+        // It is aborted here.
+    }
+    gate.open.store(true, Ordering::SeqCst);
+    drop(loader);
+    toy.check();
+    toy.cache.evict(Blocks::new(8));
+    assert_eq!(free(&toy), Blocks::new(8));
+    assert_eq!(toy.load(&store).unwrap().unwrap().blocks, 8, "the next one finds all of it");
+}
+
+#[test]
+fn a_load_that_is_aborted_in_flight_gives_its_blocks_back_with_its_fence() {
+    let (_gate, store, mut toy) = gated();
+    let mut loader = block_on(store.load(&toy.cache)).unwrap().unwrap();
+    assert!(block_on(loader.fetch()).unwrap());
+    let mut step = toy.engine.step(&mut toy.stream).unwrap();
+    let batch = loader.write(step.on, &mut step.buffers.kv).unwrap();
+    let fence = step.finish().unwrap();
+    let held = batch.blocks();
+    assert!(!held.is_zero());
+    drop((batch, loader));
+    assert_eq!(free(&toy), Blocks::new(8).beyond(held), "the copies may be in flight");
+    fence.wait().unwrap();
+    assert_eq!(free(&toy), Blocks::new(8));
+    assert_eq!(toy.cache.stats().cached, Blocks::ZERO, "what nobody waited for is published by nobody");
+}
