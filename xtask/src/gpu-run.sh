@@ -49,7 +49,7 @@ for program in lib-* test-*; do
     test) one "$program" "./$program" --test-threads=1 "$@" ;;
     bench) takes_times "$program" && one "$program" "./$program" --nocapture --test-threads=1 "$@" ;;
     # A tool that watches the driver has CUPTI to itself, and takes its time: no times are held.
-    sanitize) takes_times "$program" || one "$program" compute-sanitizer --tool memcheck --target-processes all --error-exitcode 9 \
+    sanitize) takes_times "$program" || one "$program" compute-sanitizer --tool memcheck --error-exitcode 9 \
         --report-api-errors no "./$program" --test-threads=1 "$@" ;;
     esac
 done
