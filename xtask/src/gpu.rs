@@ -72,8 +72,8 @@ pub fn run(parsed: Parsed) -> Result<(), Failure> {
 fn build() -> Result<Vec<build::Artifact>, Failure> {
     let cuda = ["--package", "memtier-cuda", "--lib", "--tests"];
     let mut built = build::artifacts(["test", "--release", "--no-run"].into_iter().chain(cuda))?;
-    // Programs of the crate are built along with its tests, and tested elsewhere.
-    built.retain(|artifact| artifact.kind != "bin");
+    // Programs of the crate are built along with its tests, and tested elsewhere, as is what happens without CUDA.
+    built.retain(|artifact| artifact.kind != "bin" && artifact.name != "no_cuda");
     built.extend(build::artifacts(["build", "--release", "--package", "memtier-cuda", "--examples"])?);
     let engine = ["--package", "memtier-engine", "--features", "cuda"];
     let tests = build::artifacts(["test", "--release", "--no-run", "--test", "gpu*"].into_iter().chain(engine))?;

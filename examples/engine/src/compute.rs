@@ -27,6 +27,8 @@ pub trait Compute: Space {
     const ON_HOST: bool;
     /// What the plan keeps for a recorded pass.
     const GRAPH_BYTES: Bytes;
+    /// What a start with a reserve file is charged when nobody has measured one yet.
+    const ASSUMED_RESERVE: Bytes;
 
     /// The threads of this process, which convert weights.
     fn cpu(ops: &Self::Ops) -> &Cpu;
@@ -90,6 +92,7 @@ impl Compute for Host {
     type Ops = Cpu;
     const ON_HOST: bool = true;
     const GRAPH_BYTES: Bytes = Bytes::ZERO;
+    const ASSUMED_RESERVE: Bytes = Bytes::ZERO;
 
     fn cpu(ops: &Cpu) -> &Cpu {
         ops

@@ -156,7 +156,8 @@ impl Part {
             Limits { graphs: graphs(settings), graph_bytes: S::GRAPH_BYTES, ..Limits::new(S::NAME, self.budget) };
         let limits = Limits { context: self.context, ..limits };
         let limits = match self.reserve {
-            None => limits,
+            None if self.context.is_zero() => limits,
+            None => Limits { library_reserve: S::ASSUMED_RESERVE, ..limits },
             // What was measured has the graphs in it.
             Some(library_reserve) => {
                 let library_source = ReserveSource::Remembered;

@@ -79,6 +79,7 @@ impl Compute for Cuda {
     type Ops = Gpu;
     const ON_HOST: bool = false;
     const GRAPH_BYTES: Bytes = GRAPH_BYTES;
+    const ASSUMED_RESERVE: Bytes = CudaBackend::ASSUMED_RESERVE;
 
     fn cpu(ops: &Gpu) -> &Cpu {
         &ops.cpu
