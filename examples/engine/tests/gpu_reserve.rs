@@ -30,7 +30,7 @@ fn gpu() -> Option<Gpu> {
 /// One start with six graphs, served for a while.
 fn start(folder: &Path) {
     let gpu = gpu().unwrap();
-    let file = ModelFile::open(&folder.join("model.gguf")).unwrap();
+    let file = ModelFile::open(folder.join("model.gguf")).unwrap();
     let settings = Settings {
         budget: Bytes::gib(4),
         max_batch: 6,
