@@ -71,10 +71,10 @@ pub use pool::{
     AcquireBlocksError, AdvanceError, BlockContent, BlockError, BlockId, BlockPool, BlockRef, CacheEvent, CachedBlock,
     Content, Contents, Digest, Export, Extra, FoundState, GlobalKv, GrowError, InFlight, KeptState, OwnError,
     PageTable, PageTableView, Pin, PinError, PinOwner, PlannedCommit, PoolHandle, PoolKind, PoolSpec, PoolView, Prefix,
-    PrefixCache, PrefixCacheError, PrefixCacheSpec, PrefixCacheStats, PrefixLease, RecurrentState, RewindError, Root,
-    RootKey, RowError, Shareable, Slab, SlabMut, SlabSlice, SlabSliceMut, SnapshotSpec, SnapshotStats, Snapshots,
-    SwaKv, TableShape, TableSlice, TableSpec, Ticket, TierError, TierSpec, TierStats, TieredCache, TieredSnapshots,
-    Written, table,
+    PrefixCache, PrefixCacheError, PrefixCacheSpec, PrefixCacheStats, PrefixLease, RecurrentState, ResidualKv,
+    RewindError, Root, RootKey, RowError, Shareable, Slab, SlabMut, SlabSlice, SlabSliceMut, SnapshotSpec,
+    SnapshotStats, Snapshots, SwaKv, TableShape, TableSlice, TableSpec, Ticket, TierError, TierSpec, TierStats,
+    TieredCache, TieredSnapshots, Written, table,
 };
 pub use record::{
     Fence, Graph, HostArg, HostArgs, LaunchError, NativeQueue, PackedTensor, ReadBack, ReadBackError, RecordError,

@@ -29,8 +29,8 @@ mod quant;
 mod threads;
 
 pub use attention::{
-    AttentionParams, HOLE, KvCache, KvCell, KvFormat, KvSequence, KvShape, Query, Sinks, attend, attend_with_sinks,
-    kv_write,
+    AttentionParams, HOLE, KvCache, KvCell, KvFormat, KvSequence, KvShape, Query, Ring, RingOf, Sinks, Views, attend,
+    attend_with, kv_write,
 };
 pub use dequant::dequantize_raw_row;
 pub use error::KernelError;

@@ -48,6 +48,20 @@ pub struct LayerArch {
     pub activation: Activation,
 }
 
+/// Rings of the latest tokens in f16, one a sequence, beside a cache of smaller elements.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct RingArch {
+    /// How many of the latest tokens are seen there.
+    pub latest: usize,
+    /// Tokens of a ring: the latest, and those of a [tile](RING_TILE), which are written before they look.
+    pub tokens: usize,
+    /// Units of 16 bits of a ring, all layers whose elements are smaller.
+    pub units: usize,
+}
+
+/// Tokens that are written into rings, and then look, at a time.
+pub const RING_TILE: usize = 64;
+
 /// A model, or a run of its layers, as the forward pass sees it.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Arch {
@@ -83,6 +97,8 @@ pub struct Arch {
     pub window_snapshots: usize,
     /// How sequences run past their planned length, where they do.
     pub streaming: Option<Streaming>,
+    /// Rings of the latest tokens in f16, where there are any.
+    pub ring: Option<RingArch>,
     /// Blocks of a second tier for cached prefixes; 0 where there is none.
     pub cold_blocks: usize,
     /// Copies of a window beside that tier.
@@ -117,6 +133,7 @@ impl Arch {
             window: 0,
             window_snapshots: 0,
             streaming: None,
+            ring: None,
             cold_blocks: 0,
             cold_snapshots: 0,
             trained_context: model.context_length,
@@ -170,7 +187,7 @@ impl Arch {
             arch.layers.push(LayerArch {
                 // Its pool and its place there are chosen when all layers are known.
                 group: Group::Global,
-                kv: KvLayer { shape, base: 0, low: KvFormat::F16, low_base: 0, params },
+                kv: KvLayer { shape, base: 0, low: KvFormat::F16, low_base: 0, ring_base: 0, params },
                 rope: known.unwrap_or(arch.ropes.len()),
                 qk_norm: attention.qk_norm,
                 activation,
@@ -299,6 +316,32 @@ impl Arch {
         Ok(self)
     }
 
+    /// The same with rings of the `latest` tokens in f16.
+    ///
+    /// # Errors
+    /// [`EngineError::Setting`] where no layer rounds.
+    pub(crate) fn with_ring(mut self, latest: usize) -> Result<Self, EngineError> {
+        let overflow = || unsupported("its rings", "their size overflows: use a smaller --kv-residual");
+        let tokens = latest.checked_add(RING_TILE).ok_or_else(overflow)?.next_multiple_of(16);
+        let mut units = 0usize;
+        for layer in self.layers.iter_mut().filter(|layer| layer.has_ring()) {
+            layer.kv.ring_base = units;
+            let ring = KvShape { block_tokens: tokens, format: KvFormat::F16, ..layer.kv.shape };
+            units = ring.block_units().and_then(|of| units.checked_add(of)).ok_or_else(overflow)?;
+        }
+        if units == 0 {
+            let remedy =
+                "keys and values over the whole context are f16 as it is: leave it out, or use a smaller --kv-type";
+            return Err(EngineError::Setting {
+                name: "kv-residual",
+                value: latest.to_string(),
+                remedy: remedy.to_owned(),
+            });
+        }
+        self.ring = Some(RingArch { latest, tokens, units });
+        Ok(self)
+    }
+
     /// The rows of the output head: the vocabulary.
     pub fn vocab(&self) -> usize {
         self.weights.vocab
@@ -315,6 +358,13 @@ impl Arch {
     pub fn window_blocks(&self) -> usize {
         // The window can begin anywhere in a block.
         if self.window == 0 { 0 } else { self.window.div_ceil(self.block_tokens) + 1 }
+    }
+}
+
+impl LayerArch {
+    /// Whether its latest tokens are in rings, where there are any: it attends over everything, and rounds.
+    pub fn has_ring(&self) -> bool {
+        self.group == Group::Global && self.kv.shape.format != KvFormat::F16
     }
 }
 

@@ -65,6 +65,8 @@ pub struct Settings {
     pub streaming: Option<Streaming>,
     /// The element type of keys and values, layer by layer.
     pub kv_types: KvTypes,
+    /// The latest tokens of each sequence that are seen as they were before rounding; 0 is off. For smaller types than f16.
+    pub kv_residual: usize,
     /// A smaller KV element type, of which there is a pool for requests that start while memory is short.
     pub kv_low: Option<KvDtype>,
     /// Decode passes that are recorded and replayed, one for each number of requests; 0 launches all of them one by one.
@@ -103,6 +105,7 @@ impl Default for Settings {
             max_slots: None,
             streaming: None,
             kv_types: KvTypes::default(),
+            kv_residual: 0,
             kv_low: None,
             graphs: 0,
             queue: 64,
@@ -143,6 +146,11 @@ impl Settings {
                 let remedy = "blocks are released from one pool: leave out --kv-low and --gpu-layers";
                 return Err(setting("stream-window", streaming.window, remedy));
             }
+        }
+        within("kv-residual", self.kv_residual.max(1), 1 << 16)?;
+        if self.kv_residual > 0 && (self.kv_low.is_some() || self.gpu_layers.is_some()) {
+            let remedy = "there are rings beside one pool: leave out --kv-low and --gpu-layers";
+            return Err(setting("kv-residual", self.kv_residual, remedy));
         }
         if let (Some(low), true) = (self.kv_low, self.gpu_layers.is_some()) {
             return Err(setting("kv-low", low, "layers on a device have one pool: leave out --gpu-layers"));
@@ -194,6 +202,9 @@ impl Settings {
         arch.cold_blocks = self.cold_blocks;
         // A prompt starts where there is a copy of its window.
         arch.cold_snapshots = if arch.window > 0 && self.cold_blocks > 0 { self.cold_snapshots } else { 0 };
+        if self.kv_residual > 0 {
+            arch = arch.with_ring(self.kv_residual)?;
+        }
         match self.kv_low {
             Some(low) => arch.with_low(low),
             None => Ok(arch),

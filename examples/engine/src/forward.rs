@@ -6,9 +6,10 @@ use memtier::{
 };
 
 use crate::{
-    arch::{Arch, Group, LayerArch},
+    arch::{Arch, Group, LayerArch, RING_TILE, RingArch},
     model::{ModelView, ScratchUnits},
     ops::{self, Activations, Cpu},
+    streaming::Streaming,
 };
 
 /// How many tokens one pass has, and how many of them want logits.
@@ -93,7 +94,7 @@ pub fn forward<P: Place<Space = Host>>(
     let Pass { tokens, picks } = pass;
     let units = ScratchUnits::new(arch, tokens, picks)
         .map_err(|_| LaunchError::Unsupported { what: "forward pass", why: "its scratch overflows" })?;
-    let ModelView { weights, work, kv, table, low, low_table, window, window_table, cold: _, cold_window: _ } = view;
+    let ModelView { weights, work, kv, table, low, low_table, ring, ring_table, window, window_table, .. } = view;
     let hidden = arch.weights.hidden;
     let numbers = (tokens, arch.epsilon);
 
@@ -173,13 +174,22 @@ pub fn forward<P: Place<Space = Host>>(
                 cached(on, cpu, layer, pool, table, at, (&q, &k, &v), &mut attn)?;
             }
             _ => {
-                match (&q_sinks, arch.streaming) {
-                    (Some(q_sinks), Some(streaming)) => {
+                let rings = match (ring.as_mut(), ring_table.as_ref(), arch.ring) {
+                    (Some(pool), Some(table), Some(ring)) if layer.has_ring() => Some((pool, table, ring)),
+                    _ => None,
+                };
+                let looks = (&q, q_sinks.as_ref().unwrap_or(&q), arch.streaming.filter(|_| q_sinks.is_some()));
+                match (rings, looks) {
+                    (Some(rings), looks) => {
+                        let at = (rows, positions, lengths, work.starts.read());
+                        ringed(on, cpu, layer, (&mut *kv, table), rings, at, looks, (&k, &v), &mut attn)?;
+                    }
+                    (None, (q, q_sinks, Some(streaming))) => {
                         let (at, how) = ([rows, positions, lengths], (streaming, layer.kv));
                         ops::kv_write(on, cpu, &mut kv.slab_mut(), table.ids(), rows, positions, [&k, &v], layer.kv)?;
-                        ops::attend_streaming(on, cpu, &mut attn, &kv.slab(), table.ids(), at, [&q, q_sinks], how)?;
+                        ops::attend_streaming(on, cpu, &mut attn, &kv.slab(), table.ids(), at, [q, q_sinks], how)?;
                     }
-                    _ => cached(on, cpu, layer, kv, table, at, (&q, &k, &v), &mut attn)?,
+                    (None, _) => cached(on, cpu, layer, kv, table, at, (&q, &k, &v), &mut attn)?,
                 }
                 if let (Some(pool), Some(table)) = (low.as_mut(), low_table.as_ref()) {
                     low_cached(on, cpu, layer, pool, table, at, (&q, &k, &v), &mut attn)?;
@@ -267,6 +277,56 @@ fn cached<K: PoolKind<Element = f16>, P: Place<Space = Host> + Fits<P>>(
 ) -> Result<(), LaunchError> {
     ops::kv_write(on, cpu, &mut pool.slab_mut(), table.ids(), rows, positions, [k, v], layer.kv)?;
     ops::attend(on, cpu, out, &pool.slab(), table.ids(), [rows, positions, lengths], q, layer.kv)
+}
+
+/// A pool with its page table.
+type Paged<'x, 'v, K, P> = (&'x mut PoolView<'v, K, P>, &'x PageTableView<'v, K, P>);
+
+/// The same with the latest tokens in rings: tile after tile, since a ring has room for the latest tokens and those of a tile.
+#[allow(clippy::too_many_arguments, reason = "a layer's pools, their tables, and six rows of inputs")]
+fn ringed<K: PoolKind<Element = f16>, R: PoolKind<Element = f16>, P: Place<Space = Host> + Fits<P>>(
+    on: &Recorder<P>,
+    cpu: &Cpu,
+    layer: &LayerArch,
+    (pool, table): Paged<'_, '_, K, P>,
+    (rings, ring_table, ring): (&mut PoolView<'_, R, P>, &PageTableView<'_, R, P>, RingArch),
+    (rows, positions, lengths, starts): (
+        StableSpan<'_, u32, P>,
+        StableSpan<'_, u32, P>,
+        StableSpan<'_, u32, P>,
+        StableSpan<'_, u32, P>,
+    ),
+    (q, q_sinks, streaming): (&StableSpanMut<'_, f32, P>, &StableSpanMut<'_, f32, P>, Option<Streaming>),
+    (k, v): (&StableSpanMut<'_, f32, P>, &StableSpanMut<'_, f32, P>),
+    out: &mut StableSpanMut<'_, f32, P>,
+) -> Result<(), LaunchError> {
+    // Everything is rounded as it is written: what leaves a ring is there already.
+    ops::kv_write(on, cpu, &mut pool.slab_mut(), table.ids(), rows, positions, [k, v], layer.kv)?;
+    let tokens = rows.len();
+    let (q_row, kv_row) = (q.len() / tokens, k.len() / tokens);
+    for first in (0..tokens).step_by(RING_TILE) {
+        let tile = first..(first + RING_TILE).min(tokens);
+        let (cells, heads) = (tile.start * kv_row..tile.end * kv_row, tile.start * q_row..tile.end * q_row);
+        let (rows, positions) = (slice(rows, tile.clone())?, slice(positions, tile.clone())?);
+        let new = [slice(k.read(), cells.clone())?, slice(v.read(), cells)?];
+        ops::ring_write(on, cpu, &mut rings.slab_mut(), ring_table.ids(), rows, positions, new, (ring, layer.kv))?;
+        let looks = [slice(q.read(), heads.clone())?, slice(q_sinks.read(), heads.clone())?];
+        let wrong = LaunchError::Shape { what: "attention output", expected: out.len(), found: heads.end };
+        let mut out = out.range(heads).ok_or(wrong)?;
+        let (at, how) = ([rows, positions, lengths, starts], (ring, streaming, layer.kv));
+        let (slab, ids) = (pool.slab(), table.ids());
+        ops::ring_attend(on, cpu, &mut out, &slab, ids, &rings.slab(), ring_table.ids(), at, looks, how)?;
+    }
+    Ok(())
+}
+
+/// A part of a span that is large enough by construction.
+fn slice<T: memtier::Plain, P: Place>(
+    span: StableSpan<'_, T, P>,
+    range: std::ops::Range<usize>,
+) -> Result<StableSpan<'_, T, P>, LaunchError> {
+    let (expected, found) = (span.len(), range.end);
+    span.range(range).ok_or(LaunchError::Shape { what: "tile of a pass", expected, found })
 }
 
 /// The same for the requests whose blocks are in the pool of smaller elements: the others' rows are holes here, and stay as they are.

@@ -3,8 +3,8 @@
 use engine_kernels::{QuantRows, RopeAngles};
 use memtier::plan::{Config, Demand};
 use memtier::{
-    BlockPool, Blocks, Bundle, Bytes, Declare, GlobalKv, Host, Overflow, PageTable, PoolSpec, SizeError, Space, Stream,
-    StreamSpec, SwaKv, TableSpec, Tokens, f16, graph_captured,
+    BlockPool, Blocks, Bundle, Bytes, Declare, GlobalKv, Host, Overflow, PageTable, PoolSpec, ResidualKv, SizeError,
+    Space, Stream, StreamSpec, SwaKv, TableSpec, Tokens, f16, graph_captured,
 };
 
 use crate::{
@@ -32,6 +32,10 @@ pub struct Model<S: Space = Host> {
     pub low: Option<BlockPool<GlobalKv<u16>, S>>,
     /// Which of these blocks each sequence has.
     pub low_table: Option<PageTable<GlobalKv<u16>, S>>,
+    /// The latest tokens of each sequence in f16, where `kv` has smaller elements.
+    pub ring: Option<BlockPool<ResidualKv<f16>, S>>,
+    /// Which of these rings each sequence has.
+    pub ring_table: Option<PageTable<ResidualKv<f16>, S>>,
     /// Cached blocks of `kv` that made room for others.
     pub cold: Option<BlockPool<GlobalKv<f16>, S>>,
     /// Keys and values of layers with a sliding window.
@@ -85,6 +89,8 @@ pub fn spec<S: Space>(arch: &Arch, config: &Config) -> ModelSpec<S> {
         table,
         low: (arch.low_units > 0).then_some(low),
         low_table: (arch.low_units > 0).then_some(table),
+        ring: arch.ring.map(|ring| PoolSpec::states(ring.units, Blocks::new(config.max_batch))),
+        ring_table: arch.ring.map(|_| TableSpec { rows, columns: 1 }),
         cold: (arch.cold_blocks > 0)
             .then(|| PoolSpec::fixed(per_block, arch.global_units, Blocks::new(arch.cold_blocks as u64))),
         window: has_window.then(|| PoolSpec::fixed(per_block, arch.window_units, Blocks::new(window))),

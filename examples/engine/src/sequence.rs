@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use memtier::{Fence, GlobalKv, SwaKv, Ticket, Tokens, f16};
+use memtier::{Fence, GlobalKv, ResidualKv, SwaKv, Ticket, Tokens, f16};
 
 use crate::{EngineError, serve::Cached};
 
@@ -47,6 +47,10 @@ pub(crate) struct Sequence {
     /// Its blocks of smaller elements; those of `kv` are none then.
     pub(crate) low: Option<Ticket<GlobalKv<u16>>>,
     pub(crate) window: Option<Ticket<SwaKv<f16>>>,
+    /// Its latest tokens unrounded, where there are rings.
+    pub(crate) ring: Option<Ticket<ResidualKv<f16>>>,
+    /// The first token that is in it.
+    pub(crate) ring_start: usize,
     /// Its blocks on the device that runs the first layers, where there is one.
     pub(crate) front: Option<Cached>,
     /// Prompt and answer; the room for all of it is there from the start.
@@ -80,6 +84,8 @@ impl Sequence {
             done,
             most,
             sampling,
+            ring: None,
+            ring_start: done,
             front: None,
             snapshot: None,
             random: sampling.seed,
@@ -104,6 +110,8 @@ impl Sequence {
             done,
             most,
             sampling,
+            ring: None,
+            ring_start: self.ring_start,
             front: None,
             snapshot: None,
             random: sampling.seed,
@@ -149,6 +157,9 @@ impl Sequence {
         }
         if let Some(window) = &mut self.window {
             window.advance(count_tokens, fence)?;
+        }
+        if let Some(ring) = &mut self.ring {
+            ring.advance(count_tokens, fence)?;
         }
         self.done += count;
         Ok(())

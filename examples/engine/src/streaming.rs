@@ -13,7 +13,7 @@ use crate::EngineError;
 /// nothing else: not on the chunks of a prompt, nor on when blocks are released.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Streaming {
-    /// Tokens at the beginning that stay: whole blocks.
+    /// Tokens at the beginning that stay: whole blocks. None at all is a window alone, with which answers fall apart.
     pub sinks: usize,
     /// The latest tokens, which stay.
     pub window: usize,
@@ -29,7 +29,7 @@ impl Streaming {
     pub(crate) fn check(&self, max_seq_len: usize, block_tokens: usize) -> Result<(), EngineError> {
         let refuse =
             |name, value: usize, remedy: String| Err(EngineError::Setting { name, value: value.to_string(), remedy });
-        if !self.sinks.is_multiple_of(block_tokens.max(1)) || self.sinks == 0 {
+        if !self.sinks.is_multiple_of(block_tokens.max(1)) {
             return refuse("stream-sinks", self.sinks, format!("use a multiple of --block-tokens, {block_tokens}"));
         }
         if self.window == 0 {
@@ -94,7 +94,6 @@ mod tests {
             said(Streaming { sinks: 4, ..fine }, 256)
                 .contains("stream-sinks is 4: use a multiple of --block-tokens, 16")
         );
-        assert!(said(Streaming { sinks: 0, ..fine }, 256).contains("stream-sinks is 0"));
         assert!(said(Streaming { window: 0, ..fine }, 256).contains("stream-window is 0"));
         assert!(said(Streaming { most: 256, ..fine }, 256).contains("stream-len is 256"));
     }

@@ -196,6 +196,9 @@ pub struct Workspace {
     /// Tokens of each sequence, those of this pass included.
     #[shape(rows)]
     pub lengths: u32,
+    /// The first token of each sequence that is in its ring of unrounded ones, where there are rings.
+    #[shape(rows)]
+    pub starts: u32,
     /// Which tokens of this pass want logits.
     #[shape(picks)]
     pub picks: u32,

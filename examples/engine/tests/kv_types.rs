@@ -240,11 +240,11 @@ const TOKENS: usize = 800;
 #[test]
 #[cfg_attr(debug_assertions, ignore = "minutes without optimisation: run with --release")]
 fn smollm2_perplexity_stays_near_that_of_f16() {
-    perplexity_stays(SMOLLM2, [0.0, 0.005, 0.002, 0.01, 0.05]);
+    perplexity_stays(SMOLLM2, [0.0, 0.01, 0.005, 0.01, 0.2]);
 }
 
 #[test]
 #[cfg_attr(debug_assertions, ignore = "minutes without optimisation: run with --release")]
 fn gemma_3_perplexity_stays_near_that_of_f16() {
-    perplexity_stays(GEMMA3, [0.0, 0.005, 0.002, 0.01, 0.05]);
+    perplexity_stays(GEMMA3, [0.0, 0.01, 0.005, 0.01, 0.2]);
 }

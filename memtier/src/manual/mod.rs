@@ -8,6 +8,7 @@ pub mod design;
 pub mod engine_author;
 pub mod errors;
 pub mod first_errors;
+pub mod kv_types;
 pub mod library_author;
 pub mod memory_policy;
 pub mod operator;

@@ -25,6 +25,20 @@ pub struct SwaKv<E>(PhantomData<fn() -> E>);
 /// ahead copies its state first, and copies it back when a guess was wrong.
 pub struct RecurrentState<E>(PhantomData<fn() -> E>);
 
+/// The latest tokens of a sequence, unrounded, in a ring: one block is all of it, for one sequence, overwritten as the sequence goes
+/// on. Beside a [`GlobalKv`] of smaller elements, which has these tokens, too: whoever reads takes the latest from here, and the
+/// others as they were rounded. So what leaves the ring needs no copy, and what is in the other pool is complete at any time: it
+/// can be published, shared and rewound. See [`PoolSpec::states`](super::PoolSpec::states).
+///
+/// A fork copies it. A prefix in the cache has none: the request that continues it begins a ring behind it.
+pub struct ResidualKv<E>(PhantomData<fn() -> E>);
+
+impl<E> Sealed for ResidualKv<E> {}
+impl<E: Plain> PoolKind for ResidualKv<E> {
+    type Element = E;
+    const NAME: &'static str = "residual KV";
+}
+
 impl<E> Sealed for RecurrentState<E> {}
 impl<E: Plain> PoolKind for RecurrentState<E> {
     type Element = E;

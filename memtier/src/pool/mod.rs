@@ -20,7 +20,7 @@ mod view;
 mod tests;
 
 pub use block::BlockRef;
-pub use kind::{GlobalKv, PoolKind, RecurrentState, Shareable, SwaKv};
+pub use kind::{GlobalKv, PoolKind, RecurrentState, ResidualKv, Shareable, SwaKv};
 pub use prefix::{Prefix, Written};
 pub use prefix_cache::{
     BlockContent, CacheEvent, CachedBlock, Content, Contents, Digest, Export, Extra, FoundState, KeptState, Pin,

@@ -53,8 +53,8 @@ impl PoolSpec {
         PoolSpec { per_block, block_elements, floor: blocks, initial: blocks, most: blocks, step: Blocks::new(1) }
     }
 
-    /// `count` states of [`RecurrentState`](super::RecurrentState) layers, of `elements` elements each: one a sequence, and what
-    /// snapshots and guesses take. A state is one block, however many tokens went into it.
+    /// `count` states of [`RecurrentState`](super::RecurrentState) layers, or rings of [`ResidualKv`](super::ResidualKv), of
+    /// `elements` elements each: one a sequence, and what snapshots and guesses take. A state is one block, however many tokens went into it.
     pub const fn states(elements: usize, count: Blocks) -> Self {
         // More tokens than any sequence has.
         PoolSpec::fixed(Tokens::new(1 << 40), elements, count)

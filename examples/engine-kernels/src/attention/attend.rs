@@ -1,7 +1,8 @@
 //! The public entry to attention: checks, and how the work is shared out.
 
 use super::HOLE;
-use super::cache::{KvCache, blocks_in_slab};
+use super::cache::{KvCache, KvShape, blocks_in_slab};
+use super::format::KvFormat;
 use super::kernel::MAX_LANES;
 use super::piece::{Piece, run_piece};
 use crate::error::{KernelError, expect, multiple, product};
@@ -52,7 +53,38 @@ pub struct Sinks<'a> {
     pub q: &'a [f32],
 }
 
-/// [`attend_with_sinks`], without.
+/// The latest tokens of every sequence in f16, beside a cache of smaller elements that has them, too: seen here for as long as they
+/// are among the latest, and as they were rounded from then on (KIVI's residual).
+#[derive(Debug, Clone, Copy)]
+pub struct Ring<'a> {
+    /// Where the rings are: f16, one block a sequence, in which position p has slot `p % block_tokens`.
+    pub cache: KvCache<'a>,
+    /// How many of the latest tokens a token sees here, itself included: at most `block_tokens`, less the rows of one sequence in
+    /// this call, and one.
+    pub latest: u32,
+    /// The ring of each sequence.
+    pub sequences: &'a [RingOf<'a>],
+}
+
+/// One sequence's ring.
+#[derive(Debug, Clone, Copy)]
+pub struct RingOf<'a> {
+    /// Its block; none, or [`HOLE`], where the sequence has no ring.
+    pub block: &'a [u32],
+    /// The first position that is in it: those before were never written here.
+    pub start: u32,
+}
+
+/// Where a row looks besides the cache.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Views<'a> {
+    /// The first positions, wherever the window is.
+    pub sinks: Option<Sinks<'a>>,
+    /// The latest positions in f16.
+    pub ring: Option<Ring<'a>>,
+}
+
+/// [`attend_with`], without views.
 ///
 /// # Errors
 ///
@@ -68,7 +100,7 @@ pub fn attend(
     q: &[f32],
     out: &mut [f32],
 ) -> Result<(), KernelError> {
-    attend_with_sinks(threads, isa, params, None, cache, sequences, queries, q, out)
+    attend_with(threads, isa, params, Views::default(), cache, sequences, queries, q, out)
 }
 
 /// Attention of `queries.len()` rows: `q` and `out` are rows of `heads` x `head_dim` f32.
@@ -82,11 +114,11 @@ pub fn attend(
 /// [`KernelError`] where a length is wrong, or a query, a block table or a block number points outside of what it
 /// indexes; `out` is then untouched.
 #[allow(clippy::too_many_arguments, reason = "a kernel's arguments are its shapes")]
-pub fn attend_with_sinks(
+pub fn attend_with(
     threads: &Threads,
     isa: Isa,
     params: AttentionParams,
-    sinks: Option<Sinks<'_>>,
+    views: Views<'_>,
     cache: KvCache<'_>,
     sequences: &[KvSequence<'_>],
     queries: &[Query],
@@ -98,8 +130,11 @@ pub fn attend_with_sinks(
     let row = product("query row", heads, shape.head_dim)?;
     expect("query rows", product("query rows", queries.len(), row)?, q.len())?;
     expect("attention output", q.len(), out.len())?;
-    if let Some(sinks) = sinks {
+    if let Some(sinks) = views.sinks {
         expect("query rows for the sinks", q.len(), sinks.q.len())?;
+    }
+    if let Some(ring) = &views.ring {
+        check_ring(ring, cache, sequences)?;
     }
     if queries.is_empty() {
         return Ok(());
@@ -123,9 +158,10 @@ pub fn attend_with_sinks(
             let count = queries[row..end_row].iter().take_while(|query| query.sequence == index).count();
             let piece = Piece {
                 params,
-                sinks,
+                views,
                 cache,
                 sequence: sequences[index as usize],
+                ring: views.ring.map(|ring| ring.sequences[index as usize]),
                 kv_head,
                 queries,
                 rows: row..row + count,
@@ -170,6 +206,26 @@ fn check(
         }
     }
     Ok(())
+}
+
+fn check_ring(ring: &Ring<'_>, cache: KvCache<'_>, sequences: &[KvSequence<'_>]) -> Result<(), KernelError> {
+    let shape = ring.cache.shape;
+    let elements = shape.check()?;
+    if shape != (KvShape { block_tokens: shape.block_tokens, format: KvFormat::F16, ..cache.shape }) {
+        let (expected, found) = (cache.shape.head_dim as u64, shape.head_dim as u64);
+        return Err(KernelError::Shape { what: "heads of the ring (f16)", expected, found });
+    }
+    if ring.latest as usize > shape.block_tokens {
+        let (limit, found) = (shape.block_tokens as u64 + 1, u64::from(ring.latest));
+        return Err(KernelError::Index { what: "latest tokens of the ring", limit, found });
+    }
+    expect("rings", sequences.len(), ring.sequences.len())?;
+    let in_slab = blocks_in_slab(ring.cache.slab.len(), ring.cache.base, ring.cache.stride, elements)?;
+    let blocks = ring.sequences.iter().filter_map(|of| of.block.first());
+    match blocks.copied().find(|block| *block != HOLE && *block as usize >= in_slab) {
+        None => Ok(()),
+        Some(block) => Err(KernelError::Index { what: "ring", limit: in_slab as u64, found: u64::from(block) }),
+    }
 }
 
 /// How the rows and heads are cut into pieces.

@@ -14,6 +14,6 @@ mod pack;
 mod piece;
 mod unpack;
 
-pub use attend::{AttentionParams, KvSequence, Query, Sinks, attend, attend_with_sinks};
+pub use attend::{AttentionParams, KvSequence, Query, Ring, RingOf, Sinks, Views, attend, attend_with};
 pub use cache::{HOLE, KvCache, KvCell, KvShape, kv_write};
 pub use format::KvFormat;

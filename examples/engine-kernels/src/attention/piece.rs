@@ -4,7 +4,7 @@
 use std::ops::Range;
 
 use super::HOLE;
-use super::attend::{AttentionParams, KvSequence, Query, Sinks};
+use super::attend::{AttentionParams, KvSequence, Query, RingOf, Views};
 use super::cache::KvCache;
 use super::format::KvFormat;
 use super::kernel::{CHUNK, CHUNK_RUNS, Lane, MAX_LANES, RUN, Run, Scores, score, sum, weigh};
@@ -16,9 +16,11 @@ use crate::threads::Shares;
 /// What one call computes.
 pub(super) struct Piece<'a> {
     pub(super) params: AttentionParams,
-    pub(super) sinks: Option<Sinks<'a>>,
+    pub(super) views: Views<'a>,
     pub(super) cache: KvCache<'a>,
     pub(super) sequence: KvSequence<'a>,
+    /// The sequence's ring, where there are rings.
+    pub(super) ring: Option<RingOf<'a>>,
     pub(super) kv_head: usize,
     pub(super) queries: &'a [Query],
     /// Rows of one sequence.
@@ -82,7 +84,7 @@ unsafe fn compute<V: Lanes>(piece: &Piece<'_>) {
         out.fill(0.0);
         lanes[count] = Lane {
             q: piece.q[at..at + dim].as_ptr(),
-            q_sinks: piece.sinks.map_or(piece.q, |sinks| sinks.q)[at..at + dim].as_ptr(),
+            q_sinks: piece.views.sinks.map_or(piece.q, |sinks| sinks.q)[at..at + dim].as_ptr(),
             out: out.as_mut_ptr(),
             first: (position + 1).saturating_sub(window),
             end: position + 1,
@@ -108,15 +110,30 @@ unsafe fn attend_lanes<V: Lanes>(piece: &Piece<'_>, lanes: &mut [Lane]) {
     for (own, lane) in own.iter_mut().zip(lanes.iter()) {
         *own = (lane.q, lane.first, lane.end);
     }
-    let sinks = piece.sinks.map_or(0, |sinks| sinks.count as usize);
-    // The sinks first, where a lane's window does not reach them; then its window.
-    for is_window in [false, true] {
-        for (lane, (q, first, end)) in lanes.iter_mut().zip(own) {
-            (lane.q, lane.first, lane.end) =
-                if is_window { (q, first, end) } else { (lane.q_sinks, 0, first.min(sinks)) };
+    let sinks = piece.views.sinks.map_or(0, |sinks| sinks.count as usize);
+    let whole = Source { cache: piece.cache, blocks: piece.sequence.blocks, kv_head: piece.kv_head };
+    // Where there is no ring, nobody sees anything in it.
+    let block = piece.ring.and_then(|of| of.block.first()).filter(|block| **block != HOLE);
+    let (ring, latest, start) = match (piece.views.ring, piece.ring, block) {
+        (Some(ring), Some(of), Some(block)) => {
+            let ring = Source { cache: ring.cache, blocks: std::slice::from_ref(block), kv_head: piece.kv_head };
+            (ring, piece.views.ring.map_or(0, |ring| ring.latest as usize), of.start as usize)
         }
+        _ => (whole, 0, usize::MAX),
+    };
+    // The sinks first, where a lane's window does not reach them; then its window, the latest of it in the ring.
+    for view in [View::Sinks, View::Window, View::Ring] {
+        for (lane, (q, first, end)) in lanes.iter_mut().zip(own) {
+            let in_ring = end.saturating_sub(latest).max(start).clamp(first, end);
+            (lane.q, lane.first, lane.end) = match view {
+                View::Sinks => (lane.q_sinks, 0, first.min(sinks)),
+                View::Window => (q, first, in_ring),
+                View::Ring => (q, in_ring, end),
+            };
+        }
+        let source = if matches!(view, View::Ring) { &ring } else { &whole };
         // SAFETY: passed on; both queries are valid for `head_dim` elements.
-        unsafe { through::<V>(piece, lanes, &mut scores) };
+        unsafe { through::<V>(piece.params, source, lanes, &mut scores) };
     }
     for lane in lanes {
         // SAFETY: the lane's output is valid for `head_dim` elements and nobody else's.
@@ -137,24 +154,40 @@ unsafe fn attend_lanes<V: Lanes>(piece: &Piece<'_>, lanes: &mut [Lane]) {
     }
 }
 
+/// What lanes look at, one after the other.
+#[derive(Clone, Copy)]
+enum View {
+    Sinks,
+    Window,
+    Ring,
+}
+
+/// One head of one sequence in a cache. Positions beyond its blocks are in them again: a ring is a sequence of one block.
+#[derive(Clone, Copy)]
+struct Source<'a> {
+    cache: KvCache<'a>,
+    blocks: &'a [u32],
+    kv_head: usize,
+}
+
 /// Takes the lanes through the cache, chunk after chunk. Chunks of other formats become f16 first, once for all lanes.
 ///
 /// # Safety
 ///
 /// As `attend_lanes`.
 #[inline(always)]
-unsafe fn through<V: Lanes>(piece: &Piece<'_>, lanes: &mut [Lane], scores: &mut Scores) {
-    let shape = piece.cache.shape;
+unsafe fn through<V: Lanes>(params: AttentionParams, source: &Source<'_>, lanes: &mut [Lane], scores: &mut Scores) {
+    let shape = source.cache.shape;
     let (dim, packed) = (shape.head_dim, shape.format != KvFormat::F16);
     let positions = seen(lanes);
     // Few lanes mean little to do for each line of the cache, and a cache that is rarely at hand: it is called for ahead.
     let ahead = lanes.len() <= V::QUERIES && !packed;
     let stride = if packed { RUN } else { shape.block_tokens };
     let mut unpacked = Unpacked::new();
-    let mut next = Runs::of(piece, positions.clone(), positions.start / CHUNK);
+    let mut next = Runs::of(source, positions.clone(), positions.start / CHUNK);
     for chunk in positions.start / CHUNK..positions.end.div_ceil(CHUNK) {
         let mut current = next;
-        next = Runs::of(piece, positions.clone(), chunk + 1);
+        next = Runs::of(source, positions.clone(), chunk + 1);
         if packed {
             // SAFETY: the runs' pointers reach the whole of the head's keys and values for 16 positions of one block.
             current.runs = unsafe { unpacked.fill::<V>(shape, current.as_slice(), &next.runs) };
@@ -164,11 +197,11 @@ unsafe fn through<V: Lanes>(piece: &Piece<'_>, lanes: &mut [Lane], scores: &mut 
         unsafe {
             if ahead {
                 score::<V, true>(lanes, runs, &next.runs, stride, dim, scores);
-                weigh(lanes, runs, piece.params, dim, scores);
+                weigh(lanes, runs, params, dim, scores);
                 sum::<V, true>(lanes, runs, &next.runs, dim, scores);
             } else {
                 score::<V, false>(lanes, runs, &next.runs, stride, dim, scores);
-                weigh(lanes, runs, piece.params, dim, scores);
+                weigh(lanes, runs, params, dim, scores);
                 sum::<V, false>(lanes, runs, &next.runs, dim, scores);
             }
         }
@@ -191,18 +224,21 @@ struct Runs {
 impl Runs {
     /// Those of `chunk` within `positions`; none beyond the end.
     #[inline(always)]
-    fn of(piece: &Piece<'_>, positions: Range<usize>, chunk: usize) -> Runs {
-        let shape = piece.cache.shape;
+    fn of(source: &Source<'_>, positions: Range<usize>, chunk: usize) -> Runs {
+        let Source { cache, blocks, kv_head } = source;
+        let shape = cache.shape;
         let mut runs = Runs { runs: [Run::NONE; CHUNK_RUNS], count: 0 };
         for position in (chunk * CHUNK..positions.end.min((chunk + 1) * CHUNK)).step_by(RUN) {
-            let block = piece.sequence.blocks[position / shape.block_tokens];
+            // A ring's only block is all of its blocks.
+            let index = position / shape.block_tokens;
+            let block = blocks[if blocks.len() == 1 { 0 } else { index }];
             if block == HOLE || position + RUN <= positions.start {
                 continue;
             }
             let slot = position % shape.block_tokens;
             // In bounds: `attend` checked the block, and a run lies within one block.
-            let block = &piece.cache.slab[piece.cache.base + block as usize * piece.cache.stride..];
-            let (keys, values) = (&block[shape.keys(piece.kv_head)..], &block[shape.values(piece.kv_head)..]);
+            let block = &cache.slab[cache.base + block as usize * cache.stride..];
+            let (keys, values) = (&block[shape.keys(*kv_head)..], &block[shape.values(*kv_head)..]);
             let (bits, scales) = (shape.format.bits(), shape.format.scales(shape.head_dim));
             // Scales lie behind the elements; 16 elements of any format are whole units.
             let elements = shape.head_dim * shape.block_tokens * bits / 16;

@@ -118,6 +118,9 @@ impl Compute for Cuda {
         if !settings.kv_types.is_f16() {
             return Err(setting("kv-type", &settings.kv_types, "keys and values on a GPU are f16: leave it out"));
         }
+        if settings.kv_residual > 0 {
+            return Err(setting("kv-residual", settings.kv_residual, "keys and values on a GPU are f16: leave it out"));
+        }
         if let Some(streaming) = settings.streaming {
             return Err(setting(
                 "stream-window",

@@ -1,7 +1,7 @@
 //! Paged attention: reads block ids from the page table, keys and values from the slab.
 
 use engine_kernels::{
-    self as kernels, AttentionParams, HOLE, KvCache, KvCell, KvFormat, KvSequence, KvShape, Query, Sinks,
+    self as kernels, AttentionParams, HOLE, KvCache, KvCell, KvFormat, KvSequence, KvShape, Query, Sinks, Views,
 };
 use half::slice::HalfFloatSliceExt;
 use memtier::{
@@ -28,6 +28,8 @@ pub struct KvLayer {
     pub low: KvFormat,
     /// Where the layer begins in a block of that pool, in units of 16 bits.
     pub low_base: usize,
+    /// Where the layer begins in a ring of unrounded tokens, in units of 16 bits.
+    pub ring_base: usize,
     /// Query heads, scale, window and softcap.
     pub params: AttentionParams,
 }
@@ -133,7 +135,7 @@ pub fn attend<K: PoolKind<Element = f16>, P: Place<Space: Is<Host>>>(
     on.host_op(args, move |(out, slab, table, rows, positions, lengths, q)| {
         same_pool(slab.pool, table)?;
         let (units, stride) = (slab.units.reinterpret_cast(), slab.block_units);
-        attend_cells(&cpu, out, (units, stride), table, [rows, positions, lengths], q, None, layer)
+        attend_cells(&cpu, out, (units, stride), table, [rows, positions, lengths], q, Views::default(), layer)
     })
 }
 
@@ -164,8 +166,8 @@ pub fn attend_streaming<K: PoolKind<Element = f16>, P: Place<Space: Is<Host>>>(
     on.host_op(args, move |(out, slab, table, rows, positions, lengths, q, q_sinks)| {
         same_pool(slab.pool, table)?;
         let (units, stride) = (slab.units.reinterpret_cast(), slab.block_units);
-        let sinks = Some(Sinks { count: streaming.sinks as u32, q: q_sinks });
-        attend_cells(&cpu, out, (units, stride), table, [rows, positions, lengths], q, sinks, layer)
+        let views = Views { sinks: Some(Sinks { count: streaming.sinks as u32, q: q_sinks }), ring: None };
+        attend_cells(&cpu, out, (units, stride), table, [rows, positions, lengths], q, views, layer)
     })
 }
 
@@ -178,7 +180,7 @@ pub(super) fn attend_cells(
     table: TableSlice<'_>,
     [rows, positions, lengths]: [&[u32]; 3],
     q: &[f32],
-    sinks: Option<Sinks<'_>>,
+    views: Views<'_>,
     layer: KvLayer,
 ) -> Result<(), LaunchError> {
     let KvLayer { shape, base, params, .. } = layer;
@@ -197,9 +199,9 @@ pub(super) fn attend_cells(
         }
         let queries = &queries[..rows.len()];
         let first = index * TILE * width;
-        let sinks = sinks.map(|sinks| Sinks { q: &sinks.q[first..first + q.len()], ..sinks });
-        let (threads, isa) = (&cpu.threads, cpu.isa);
-        kernels::attend_with_sinks(threads, isa, params, sinks, cache, sequences, queries, q, out).map_err(launch)?;
+        let sinks = views.sinks.map(|sinks| Sinks { q: &sinks.q[first..first + q.len()], ..sinks });
+        let (threads, isa, views) = (&cpu.threads, cpu.isa, Views { sinks, ..views });
+        kernels::attend_with(threads, isa, params, views, cache, sequences, queries, q, out).map_err(launch)?;
     }
     Ok(())
 }

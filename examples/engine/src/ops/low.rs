@@ -86,7 +86,7 @@ pub fn low_attend<K: PoolKind<Element = u16>, P: Place<Space: Is<Host>>>(
                     table,
                     at,
                     &q[part],
-                    None,
+                    engine_kernels::Views::default(),
                     layer.in_low(),
                 )?;
             }

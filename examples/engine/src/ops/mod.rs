@@ -8,6 +8,7 @@ mod linear;
 mod low;
 mod norm;
 mod position;
+mod ring;
 mod sample;
 
 pub use attention::{KvLayer, MAX_ROWS, attend, attend_streaming, kv_write};
@@ -15,6 +16,7 @@ pub use linear::{Activations, embed, gather, project, project_gated, project_qkv
 pub use low::{low_attend, low_write};
 pub use norm::{head_norm, norm, residual_norm};
 pub use position::{Rope, angles, angles_for_sinks, copy, rotate};
+pub use ring::{ring_attend, ring_write};
 pub use sample::{sample, softcap};
 
 use std::sync::Arc;

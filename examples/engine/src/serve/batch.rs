@@ -14,6 +14,7 @@ pub(super) struct Batch {
     pub(super) rows: Vec<u32>,
     pub(super) positions: Vec<u32>,
     pub(super) lengths: Vec<u32>,
+    pub(super) starts: Vec<u32>,
     pub(super) picks: Vec<u32>,
     pub(super) sampling: Vec<f32>,
     pub(super) random: Vec<u32>,
@@ -43,6 +44,7 @@ impl Batch {
             rows: Vec::with_capacity(tokens),
             positions: Vec::with_capacity(tokens),
             lengths: vec![0; rows],
+            starts: vec![0; rows],
             picks: Vec::with_capacity(picks),
             sampling: Vec::with_capacity(2 * picks),
             random: Vec::with_capacity(3 * picks),
@@ -66,6 +68,7 @@ impl Batch {
         self.rows.extend(range.clone().map(|_| row as u32));
         self.positions.extend(range.clone().map(|position| position as u32));
         self.lengths[row] = range.end as u32;
+        self.starts[row] = sequence.ring_start as u32;
         let complete = range.end == sequence.tokens.len();
         if complete {
             self.pick(sequence, self.tokens.len() - 1);

@@ -1,9 +1,9 @@
 //! Several answers to one prompt: requests that share what they have in common.
 
-use memtier::{Blocks, Tokens};
+use memtier::{Blocks, Step, Tokens, f16};
 
 use super::{Llm, Row, prefixes::copy_window};
-use crate::{EngineError, compute::Compute, sequence::Sampling};
+use crate::{EngineError, compute::Compute, model::ModelView, sequence::Sampling};
 
 impl<S: Compute> Llm<S> {
     /// Another request that goes on from where `row` is, with a sampling of its own: best of several answers, or a beam. Both have the same
@@ -41,7 +41,21 @@ impl<S: Compute> Llm<S> {
             }
             window = Some(to);
         }
-        self.sequences[free] = Some(source.fork(kv, window, sampling));
+        let mut ring = self.open_ring(room)?;
+        let source = self.sequences[row].as_ref().ok_or(EngineError::NoSequence { row })?;
+        if let (Some(from), Some(to)) = (&source.ring, &mut ring)
+            && !written.is_zero()
+        {
+            let mut step = self.engine.step(&mut self.stream)?;
+            if let Step { buffers: ModelView { ring: Some(pool), .. }, on, .. } = &mut step {
+                let (from, mut to) = pool.copy_pair((from, 0), (&mut *to, 0))?;
+                on.copy::<f16>(&mut to, from)?;
+            }
+            to.advance(written, &step.finish()?)?;
+        }
+        let mut fork = source.fork(kv, window, sampling);
+        fork.ring = ring;
+        self.sequences[free] = Some(fork);
         Ok(free)
     }
 }

@@ -195,7 +195,7 @@ pub(super) fn write_inputs<S: Compute>(
     sequences: &[Option<Sequence>],
     blocks: impl Fn(&Sequence) -> Option<Blocks<'_>>,
 ) -> Result<(), EngineError> {
-    let Step { buffers: ModelView { work, table, low_table, window_table, .. }, on, .. } = step;
+    let Step { buffers: ModelView { work, table, low_table, ring_table, window_table, .. }, on, .. } = step;
     for Share { row, .. } in &batch.shares {
         let Some((kv, window)) = sequences[*row].as_ref().and_then(&blocks) else { continue };
         match (low_table.as_mut(), sequences[*row].as_ref().and_then(|sequence| sequence.low.as_ref())) {
@@ -205,11 +205,16 @@ pub(super) fn write_inputs<S: Compute>(
         if let (Some(table), Some(ticket)) = (window_table.as_mut(), window) {
             table.set(on, *row, ticket)?;
         }
+        let ring = sequences[*row].as_ref().and_then(|sequence| sequence.ring.as_ref());
+        if let (Some(table), Some(ticket)) = (ring_table.as_mut(), ring) {
+            table.set(on, *row, ticket)?;
+        }
     }
     on.write(&mut work.tokens, &batch.tokens)?;
     on.write(&mut work.rows, &batch.rows)?;
     on.write(&mut work.positions, &batch.positions)?;
     on.write(&mut work.lengths, &batch.lengths)?;
+    on.write(&mut work.starts, &batch.starts)?;
     on.write(&mut work.picks, &batch.picks)?;
     on.write(&mut work.sampling, &batch.sampling)?;
     on.write(&mut work.random, &batch.random)?;

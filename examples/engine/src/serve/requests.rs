@@ -1,6 +1,6 @@
 //! Requests: taken in, stopped, ended.
 
-use memtier::{GlobalKv, Step, Ticket, Tokens};
+use memtier::{GlobalKv, ResidualKv, Step, Ticket, Tokens, f16};
 
 use super::{Llm, Row};
 use crate::{
@@ -64,6 +64,7 @@ impl<S: Compute> Llm<S> {
         sequence.snapshot = if low.is_none() { self.open_snapshot(room) } else { None };
         sequence.front = self.front.as_ref().map(|front| front.open(room)).transpose()?;
         sequence.low = low;
+        sequence.ring = self.open_ring(room)?;
         self.sequences[row] = Some(sequence);
         Ok(row)
     }
@@ -81,6 +82,14 @@ impl<S: Compute> Llm<S> {
             pool.grow(commit).map_err(|error| EngineError::Busy(error.to_string()))?;
         }
         Ok(Some(low))
+    }
+
+    /// A ring for a request's latest tokens, where there are rings.
+    pub(super) fn open_ring(&self, room: Tokens) -> Result<Option<Ticket<ResidualKv<f16>>>, EngineError> {
+        let Some(pool) = &self.engine.bundle().ring else { return Ok(None) };
+        let mut ring = pool.open(room);
+        ring.extend(room)?;
+        Ok(Some(ring))
     }
 
     /// Lets a request answer no more. It keeps its blocks until [`end`](Llm::end).
@@ -105,13 +114,16 @@ impl<S: Compute> Llm<S> {
             front.end(row)?;
         }
         let mut step = self.engine.step(&mut self.stream)?;
-        let Step { buffers: ModelView { table, low_table, window_table, .. }, on, .. } = &mut step;
+        let Step { buffers: ModelView { table, low_table, ring_table, window_table, .. }, on, .. } = &mut step;
         table.clear(on, row)?;
         if let Some(low_table) = low_table {
             low_table.clear(on, row)?;
         }
         if let Some(window_table) = window_table {
             window_table.clear(on, row)?;
+        }
+        if let Some(ring_table) = ring_table {
+            ring_table.clear(on, row)?;
         }
         self.batch.lengths[row] = 0;
         drop((sequence, step));

@@ -109,6 +109,8 @@ impl<S: Compute> Llm<S> {
             table: keep(&mut engine, kept.table, spec.table),
             low: keep(&mut engine, kept.low, spec.low),
             low_table: keep(&mut engine, kept.low_table, spec.low_table),
+            ring: keep(&mut engine, kept.ring, spec.ring),
+            ring_table: keep(&mut engine, kept.ring_table, spec.ring_table),
             cold: keep(&mut engine, kept.cold, spec.cold),
             window: keep(&mut engine, kept.window, spec.window),
             window_table: keep(&mut engine, kept.window_table, spec.window_table),

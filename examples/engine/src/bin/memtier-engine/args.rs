@@ -102,6 +102,7 @@ Serves a GGUF model from memory that was planned to the byte.
   --graphs N            decode passes recorded at load and replayed, one for each number of requests (0: launched)
   --kv-type TYPE        what keys and values are stored as: f16, bf16, fp8, q8_0, q4_0 (f16)
   --kv-type-layers L=T  other types for some layers: 0-1=f16,28-29=q8_0
+  --kv-residual N       the latest N tokens are seen in f16, whatever --kv-type is (0)
   --stream-window N     lets a sequence run past --max-seq-len: its latest N tokens stay, and its first (off)
   --stream-sinks N      how many of its first tokens stay: whole blocks (one block)
   --stream-len N        tokens of such a sequence, prompt and answer (16 times --max-seq-len)
@@ -201,6 +202,7 @@ const FLAGS: &[&str] = &[
     "kv-low",
     "kv-type",
     "kv-type-layers",
+    "kv-residual",
     "stream-window",
     "stream-sinks",
     "stream-len",
@@ -324,6 +326,7 @@ pub(crate) fn read(args: impl Iterator<Item = OsString>) -> Result<Option<Args>,
                 let rest = if all { types.rest } else { read.settings.kv_types.rest };
                 read.settings.kv_types = KvTypes { rest, ..types };
             }
+            "kv-residual" => read.settings.kv_residual = parse(&flag, value, count)?,
             "stream-window" => stream.0 = Some(parse(&flag, value, count)?),
             "stream-sinks" => stream.1 = Some(parse(&flag, value, count)?),
             "stream-len" => stream.2 = Some(parse(&flag, value, count)?),
