@@ -1,12 +1,12 @@
-// How blocks whose warps share rows of weights come to an end: sums of all warps, in order. So the same inputs give the same
-// bits, and a row of inputs the same beside any others.
+// How blocks whose warps share rows of weights come to an end: sums of all warps, in order. So the same inputs give the
+// same bits, and a row of inputs the same beside any others.
 #pragma once
 #include "common.cuh"
 
-// `sum`: fragments of MT x NT products of 16 outputs by 8 rows; of the WARPS warps, SIDE neighbours have other outputs, and every
-// SIDE-th has the same ones. Calls `leave(i, output, row, total, other)` for each output of tile `i` of MT * SIDE (the tiles of
-// a warp are neighbours) and row of inputs, `other` being the total there of the tile beside it (0 and 1, 2 and 3, ..); by whole
-// warps, whose lanes have outputs 0 to 15 of two rows. `shared`: WARPS * NT * 128 floats.
+// `sum`: fragments of MT x NT products of 16 outputs by 8 rows; of the WARPS warps, SIDE neighbours have other outputs,
+// and every SIDE-th has the same ones. Calls `leave(i, output, row, total, other)` for each output of tile `i` of MT *
+// SIDE (the tiles of a warp are neighbours) and row of inputs, `other` being the total there of the tile beside it (0
+// and 1, 2 and 3, ..); by whole warps, whose lanes have outputs 0 to 15 of two rows. `shared`: WARPS * NT * 128 floats.
 template <int NT, int MT, int WARPS, int SIDE, typename Leave>
 __device__ __forceinline__ void finish_block(const float (&sum)[MT][NT][4], float *shared, Leave leave) {
     constexpr u32 ONE = NT * 128, TILE = SIDE * ONE, THREADS = WARPS * 32, EACH = (TILE + THREADS - 1) / THREADS;

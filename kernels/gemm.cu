@@ -1,13 +1,14 @@
-// Projections of many rows: out = x weights^T on the tensor cores, bf16 in, f32 sums; up to three matrices of one input side
-// by side, or two whose outputs gate each other.
+// Projections of many rows: out = x weights^T on the tensor cores, bf16 in, f32 sums; up to three matrices of one input
+// side by side, or two whose outputs gate each other.
 //
-// A warp makes 64 x 64 outputs (or less, where there are few) from tiles in shared memory. Tiles arrive by asynchronous copies, some steps ahead; fragments of the
-// next 16 elements are loaded while those of the last are multiplied.
+// A warp makes 64 x 64 outputs (or less, where there are few) from tiles in shared memory. Tiles arrive by asynchronous
+// copies, some steps ahead; fragments of the next 16 elements are loaded while those of the last are multiplied.
 #include "common.cuh"
 #include "mma.cuh"
 #include "outputs.cuh"
 
-// Where 16 bytes of a row of a tile lie: rows of DEPTH elements, swizzled so that eight rows of a matrix load hit all banks.
+// Where 16 bytes of a row of a tile lie: rows of DEPTH elements, swizzled so that eight rows of a matrix load hit all
+// banks.
 template <int DEPTH> __device__ __forceinline__ u32 place(u32 row, u32 chunk) {
     if (DEPTH == 64) return row * 128 + ((chunk ^ (row & 7)) << 4);
     return row * 64 + ((chunk ^ ((row >> 1) & 3)) << 4);
@@ -30,7 +31,8 @@ __device__ __forceinline__ void gemm(void *out, const bf16 *x, const Matrices &m
     u32 first_in = (start + index % wide) * BM, tile_out = index / wide;
     Tile tile = gated ? Tile{m.w[0], m.rows[0], 0, tile_out * (BN / 2)} : tile_of<BN>(m, tile_out);
 
-    // What this thread copies: 16 bytes of every PASS-th row. Gated, eight rows of one matrix and eight of the other take turns.
+    // What this thread copies: 16 bytes of every PASS-th row. Gated, eight rows of one matrix and eight of the other take
+    // turns.
     u32 row = threadIdx.x / CHUNKS, chunk = threadIdx.x % CHUNKS;
     const bf16 *from_x = x + (u64)(first_in + row) * columns + chunk * 8;
     u32 in_tile = gated ? row / 16 * 8 + row % 8 : row;
@@ -42,13 +44,14 @@ __device__ __forceinline__ void gemm(void *out, const bf16 *x, const Matrices &m
 #pragma unroll
         for (int i = 0; i < BM / PASS; i++) {
             bool ok = there && first_in + row + i * PASS < rows;
-            copy16_async(base + stage * STAGE + to + i * PASS * DEPTH * 2, ok ? from_x + (u64)(i * PASS) * columns + k : x, ok ? 16 : 0);
+            copy16_async(base + stage * STAGE + to + i * PASS * DEPTH * 2,
+                         ok ? from_x + (u64)(i * PASS) * columns + k : x, ok ? 16 : 0);
         }
 #pragma unroll
         for (int i = 0; i < BN / PASS; i++) {
             bool ok = there && tile.first + in_tile + i * pass_w < tile.outputs;
-            copy16_async(base + stage * STAGE + LEFT + to + i * PASS * DEPTH * 2, ok ? from_w + (u64)(i * pass_w) * columns + k : x,
-                         ok ? 16 : 0);
+            copy16_async(base + stage * STAGE + LEFT + to + i * PASS * DEPTH * 2,
+                         ok ? from_w + (u64)(i * pass_w) * columns + k : x, ok ? 16 : 0);
         }
     };
 
@@ -108,7 +111,8 @@ __device__ __forceinline__ void gemm(void *out, const bf16 *x, const Matrices &m
     wait_copies<0>();
 
     u32 all = gated ? m.rows[0] : m.rows[0] + m.rows[1] + m.rows[2];
-    u32 top = first_in + warp % WM * (16 * MI) + lane / 4, side = tile.first + warp / WM * (gated ? 8 * NJ : 16 * NJ) + lane % 4 * 2;
+    u32 top = first_in + warp % WM * (16 * MI) + lane / 4;
+    u32 side = tile.first + warp / WM * (gated ? 8 * NJ : 16 * NJ) + lane % 4 * 2;
     // A span of bf16 may begin at any of them, and matrices may have any number of rows.
     bool pairs = (all | tile.before) % 2 == 0 && reinterpret_cast<u64>(out) % 8 == 0;
 #pragma unroll
@@ -126,7 +130,8 @@ __device__ __forceinline__ void gemm(void *out, const bf16 *x, const Matrices &m
 #pragma unroll
                     for (int e = 0; e < 2; e++) {
                         // Rounded as through memory.
-                        float gate = to_f32(to_bf16(sum[i][2 * j][half * 2 + e])), up = to_f32(to_bf16(sum[i][2 * j + 1][half * 2 + e]));
+                        float gate = to_f32(to_bf16(sum[i][2 * j][half * 2 + e]));
+                        float up = to_f32(to_bf16(sum[i][2 * j + 1][half * 2 + e]));
                         y[e] = (how == GATE_GELU ? gelu(gate) : silu(gate)) * up;
                     }
                     if (pairs && column + 1 < tile.outputs) {

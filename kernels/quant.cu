@@ -1,9 +1,9 @@
 // Projections of 1 to 16 rows with weights of 4 to 8 bits: out = weights x, sums in f32.
 //
-// Weights were packed into tiles of 16 outputs x 64 elements when they were loaded, in the order in which lanes take them:
-// lane (g, t) = (lane / 4, lane % 4) has rows g and g + 8, and of every 32 elements eight. A tile is its low bits, 4 of each
-// weight (or all 8), then the fifth and sixth bits, then the scales. Integers become bf16 in registers, which is exact; they are
-// multiplied by the inputs, also exactly, and the sum of a block is scaled in f32.
+// Weights were packed into tiles of 16 outputs x 64 elements when they were loaded, in the order in which lanes take
+// them: lane (g, t) = (lane / 4, lane % 4) has rows g and g + 8, and of every 32 elements eight. A tile is its low
+// bits, 4 of each weight (or all 8), then the fifth and sixth bits, then the scales. Integers become bf16 in registers,
+// which is exact; they are multiplied by the inputs, also exactly, and the sum of a block is scaled in f32.
 #include "common.cuh"
 #include "finish.cuh"
 #include "mma.cuh"
@@ -15,11 +15,15 @@
 #define Q8 8 // 8 bits, signed, f16 scale for every 32
 #define F8 9 // e4m3, f16 scale for every 32, 2^8 times too large
 
-template <int F> __device__ constexpr u32 tile_bytes() { return F == Q4 ? 512 + 128 : F == Q5 ? 512 + 128 + 64 : F == Q6 ? 512 + 256 + 128 : 1024 + 64; }
+template <int F> __device__ constexpr u32 tile_bytes() {
+    return F == Q4 ? 512 + 128 : F == Q5 ? 512 + 128 + 64 : F == Q6 ? 512 + 256 + 128 : 1024 + 64;
+}
 
 __device__ __forceinline__ uint4 load_once(const u8 *from) {
     uint4 v;
-    asm volatile("ld.global.nc.L1::no_allocate.L2::128B.v4.u32 {%0, %1, %2, %3}, [%4];" : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w) : "l"(from));
+    asm volatile("ld.global.nc.L1::no_allocate.L2::128B.v4.u32 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w)
+                 : "l"(from));
     return v;
 }
 __device__ __forceinline__ uint2 load8_once(const u8 *from) {
@@ -83,14 +87,15 @@ template <int F> __device__ __forceinline__ Bits<F> load_tile(const u8 *tile, u3
 
 __device__ __forceinline__ u32 word_of(const uint4 &v, int i) { return i == 0 ? v.x : i == 1 ? v.y : i == 2 ? v.z : v.w; }
 
-// Two weights as bf16: pair `i` of eight weights of row g + 8 * `half`, of block `block`. 0x4300 is 128, and seven bits behind it are
-// added to it.
+// Two weights as bf16: pair `i` of eight weights of row g + 8 * `half`, of block `block`. 0x4300 is 128, and seven bits
+// behind it are added to it.
 template <int F> __device__ __forceinline__ u32 pair_of(const Bits<F> &v, int block, int half, int i) {
     const u32 ONE = 0x43004300;
     if (F >= Q8) {
         u32 w = word_of(v.low[F >= Q8 ? block : 0], half * 2 + i / 2) >> (i % 2 * 8);
         if (F == F8) {
-            // The exponent counts from 7 there, from 127 here, and 8 of that are the scale's. Exact, also below normal numbers.
+            // The exponent counts from 7 there, from 127 here, and 8 of that are the scale's. Exact, also below normal
+            // numbers.
             u32 at = w << 8;
             return times((at >> 4 & 0x07f007f0) | (at & 0x80008000), 0x77807780);
         }
@@ -110,7 +115,8 @@ template <int F> __device__ __forceinline__ u32 pair_of(const Bits<F> &v, int bl
 }
 
 template <int F, int NT, int MT, int WARPS, int SIDE, int STEP, bool AHEAD>
-__device__ __forceinline__ void quant(void *out, const bf16 *x, const u8 *w0, const u8 *w1, const u8 *w2, u32 rows0, u32 rows1, u32 rows2,
+__device__ __forceinline__ void quant(void *out, const bf16 *x, const u8 *w0, const u8 *w1, const u8 *w2, u32 rows0,
+                                      u32 rows1, u32 rows2,
                                       u32 columns, u32 rows, u32 how) {
     extern __shared__ __align__(16) float shared[];
     constexpr u32 ROWS = 16 * MT * SIDE;
@@ -166,7 +172,8 @@ __device__ __forceinline__ void quant(void *out, const bf16 *x, const u8 *w0, co
                     uint4 y = make_uint4(0, 0, 0, 0);
                     if (F == Q6) {
                         if (k < columns) {
-                            uint2 l = __ldg(reinterpret_cast<const uint2 *>(inputs[j] + k)), h = __ldg(reinterpret_cast<const uint2 *>(inputs[j] + k + 16));
+                            uint2 l = __ldg(reinterpret_cast<const uint2 *>(inputs[j] + k));
+                            uint2 h = __ldg(reinterpret_cast<const uint2 *>(inputs[j] + k + 16));
                             y = make_uint4(l.x, l.y, h.x, h.y);
                         }
                     } else if (k < columns) {
@@ -260,7 +267,8 @@ __device__ __forceinline__ void quant(void *out, const bf16 *x, const u8 *w0, co
         } else if (i % 2 == 0) {
             // Rounded as through memory.
             float gate = to_f32(to_bf16(total)), up = to_f32(to_bf16(other));
-            reinterpret_cast<bf16 *>(out)[(u64)row * all + column] = to_bf16((how == GATE_GELU ? gelu(gate) : silu(gate)) * up);
+            reinterpret_cast<bf16 *>(out)[(u64)row * all + column] =
+                to_bf16((how == GATE_GELU ? gelu(gate) : silu(gate)) * up);
         }
     });
 }

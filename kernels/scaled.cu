@@ -1,8 +1,8 @@
 // Products of matrices of 8 and 4 bits: out = scale * x weights^T, sums in f32.
 //
-// fp8: e4m3 with an f32 for each row of either matrix. nvfp4: e2m1, two to a byte, with a ue4m3 for every 16. Where the tensor
-// cores have instructions for them (sm_120), those are used; elsewhere a function of the same name does what they do, so that all
-// around it is the same code, and tested.
+// fp8: e4m3 with an f32 for each row of either matrix. nvfp4: e2m1, two to a byte, with a ue4m3 for every 16. Where the
+// tensor cores have instructions for them (sm_120), those are used; elsewhere a function of the same name does what
+// they do, so that all around it is the same code, and tested.
 #include "common.cuh"
 #include "mma.cuh"
 
@@ -36,12 +36,13 @@ __device__ __forceinline__ u32 two_ue4m3(u32 word, u32 byte) {
     return times_f16x2(bits | bits << 16, 0x5c005c00);
 }
 
-// sum (16 x 8, f32) += left (16 x 64) * right (64 x 8), e2m1 with a ue4m3 for every 16 of a row or column, as the instruction has
-// it. With g = lane / 4 and t = lane % 4: left has rows g (0, 2) and g + 8 (1, 3), elements 8t.. (0, 1) and 32 + 8t.. (2, 3); right has
-// column g, elements 8t.. and 32 + 8t... Scales, four to a word: of row g from lane t = 0, of row g + 8 from lane t = 1, of column g
-// from lane t = 0. This is what the instruction does, by products of f16: e2m1 x ue4m3 is exact there.
-__device__ __forceinline__ void multiply_nvf4_slow(float (&sum)[4], const u32 (&left)[4], u32 right0, u32 right1, u32 left_scale,
-                                                   u32 right_scale) {
+// sum (16 x 8, f32) += left (16 x 64) * right (64 x 8), e2m1 with a ue4m3 for every 16 of a row or column, as the
+// instruction has it. With g = lane / 4 and t = lane % 4: left has rows g (0, 2) and g + 8 (1, 3), elements 8t.. (0, 1)
+// and 32 + 8t.. (2, 3); right has column g, elements 8t.. and 32 + 8t... Scales, four to a word: of row g from lane t =
+// 0, of row g + 8 from lane t = 1, of column g from lane t = 0. This is what the instruction does, by products of f16:
+// e2m1 x ue4m3 is exact there.
+__device__ __forceinline__ void multiply_nvf4_slow(float (&sum)[4], const u32 (&left)[4], u32 right0, u32 right1,
+                                                   u32 left_scale, u32 right_scale) {
     u32 lane = threadIdx.x % 32, t = lane % 4, first = lane & ~3u;
     u32 low = __shfl_sync(FULL, left_scale, first), high = __shfl_sync(FULL, left_scale, first + 1);
     u32 side = __shfl_sync(FULL, right_scale, first);
@@ -71,7 +72,8 @@ __device__ __forceinline__ void multiply_nvf4(float (&sum)[4], const u32 (&left)
 #endif
 }
 
-// The same of 16 x 32 by 32 x 8 e4m3, without scales. Block-scaled with a scale of one it has twice the rate where there is such a thing.
+// The same of 16 x 32 by 32 x 8 e4m3, without scales. Block-scaled with a scale of one it has twice the rate where
+// there is such a thing.
 __device__ __forceinline__ void multiply_fp8(float (&sum)[4], const u32 (&left)[4], u32 right0, u32 right1) {
 #if BLOCK_SCALED
     asm("mma.sync.aligned.m16n8k32.row.col.kind::mxf8f6f4.block_scale.scale_vec::1X.f32.e4m3.e4m3.f32.ue8m0 "
@@ -85,7 +87,8 @@ __device__ __forceinline__ void multiply_fp8(float (&sum)[4], const u32 (&left)[
 #endif
 }
 
-// Where 16 bytes of a row of a tile lie: rows of 64 or 128 bytes, swizzled so that eight rows of a matrix load hit all banks.
+// Where 16 bytes of a row of a tile lie: rows of 64 or 128 bytes, swizzled so that eight rows of a matrix load hit all
+// banks.
 template <int BYTES> __device__ __forceinline__ u32 place(u32 row, u32 chunk) {
     if (BYTES == 128) return row * 128 + ((chunk ^ (row & 7)) << 4);
     return row * 64 + ((chunk ^ ((row >> 1) & 3)) << 4);
@@ -96,11 +99,12 @@ template <int BYTES> __device__ __forceinline__ u32 place(u32 row, u32 chunk) {
 // Where the four scales of 64 elements of a row lie in those of 128 rows.
 __device__ __forceinline__ u32 scale_place(u32 row) { return row % 32 * 16 + row / 32 * 4; }
 
-// Blocks: (tiles of outputs, tiles of rows). Four warps, 64 x 64 each. FOUR: nvfp4, scales being bytes as they are stored: 512 for
-// 128 rows x 64 elements, those of a row of elements one behind the other. Otherwise fp8, scales being f32. Rows are whole tiles of elements.
+// Blocks: (tiles of outputs, tiles of rows). Four warps, 64 x 64 each. FOUR: nvfp4, scales being bytes as they are
+// stored: 512 for 128 rows x 64 elements, those of a row of elements one behind the other. Otherwise fp8, scales being
+// f32. Rows are whole tiles of elements.
 template <bool FOUR, int STAGES>
-__device__ __forceinline__ void scaled(bf16 *out, const u8 *x, const u8 *w, const u8 *x_scales, const u8 *w_scales, u32 columns,
-                                       u32 rows, u32 outputs, float scale) {
+__device__ __forceinline__ void scaled(bf16 *out, const u8 *x, const u8 *w, const u8 *x_scales, const u8 *w_scales,
+                                       u32 columns, u32 rows, u32 outputs, float scale) {
     constexpr int BYTES = FOUR ? 64 : 128, CHUNKS = BYTES / 16, PASS = 128 / CHUNKS, STEPS = BYTES / 32;
     constexpr u32 LEFT = TILE * BYTES, SCALES = FOUR ? 2 * 1024 : 0, STAGE = 2 * LEFT + SCALES;
     extern __shared__ __align__(128) u8 shared[];
@@ -114,7 +118,8 @@ __device__ __forceinline__ void scaled(bf16 *out, const u8 *x, const u8 *w, cons
         for (int i = 0; i < TILE / PASS; i++) {
             u32 r = first_in + row + i * PASS, o = first_out + row + i * PASS, at = step * BYTES + chunk * 16;
             copy16_async(into + to + i * PASS * BYTES, r < rows ? x + (u64)r * line + at : x, r < rows ? 16 : 0);
-            copy16_async(into + LEFT + to + i * PASS * BYTES, o < outputs ? w + (u64)o * line + at : w, o < outputs ? 16 : 0);
+            copy16_async(into + LEFT + to + i * PASS * BYTES, o < outputs ? w + (u64)o * line + at : w,
+                         o < outputs ? 16 : 0);
         }
         if (FOUR) {
             // A thread each 16 bytes: 1 KiB for the rows of 128 elements, of either matrix.
@@ -168,7 +173,8 @@ __device__ __forceinline__ void scaled(bf16 *out, const u8 *x, const u8 *w, cons
                     u32 r0 = b[j % AT_ONCE][half * 2], r1 = b[j % AT_ONCE][half * 2 + 1];
                     u32 of_right = 0;
                     if (FOUR)
-                        of_right = *reinterpret_cast<const u32 *>(scales + 1024 + scale_place(n + j * 16 + half * 8 + lane / 4));
+                        of_right = *reinterpret_cast<const u32 *>(
+                            scales + 1024 + scale_place(n + j * 16 + half * 8 + lane / 4));
 #pragma unroll
                     for (int i = 0; i < 4; i++)
                         if (FOUR)
@@ -201,17 +207,19 @@ __device__ __forceinline__ void scaled(bf16 *out, const u8 *x, const u8 *w, cons
 }
 
 extern "C" __global__ void __launch_bounds__(128, 1)
-    gemm_fp8(bf16 *out, const u8 *x, const u8 *w, const u8 *x_scales, const u8 *w_scales, u32 columns, u32 rows, u32 outputs, float scale) {
+    gemm_fp8(bf16 *out, const u8 *x, const u8 *w, const u8 *x_scales, const u8 *w_scales, u32 columns, u32 rows,
+             u32 outputs, float scale) {
     scaled<false, 3>(out, x, w, x_scales, w_scales, columns, rows, outputs, scale);
 }
 
 extern "C" __global__ void __launch_bounds__(128, 1)
-    gemm_nvfp4(bf16 *out, const u8 *x, const u8 *w, const u8 *x_scales, const u8 *w_scales, u32 columns, u32 rows, u32 outputs, float scale) {
+    gemm_nvfp4(bf16 *out, const u8 *x, const u8 *w, const u8 *x_scales, const u8 *w_scales, u32 columns, u32 rows,
+               u32 outputs, float scale) {
     scaled<true, 5>(out, x, w, x_scales, w_scales, columns, rows, outputs, scale);
 }
 
-// One warp: the product of fragments that are given lane by lane (four words of left, two of right, a scale of either), by the
-// instruction where there is one, and by what stands in for it.
+// One warp: the product of fragments that are given lane by lane (four words of left, two of right, a scale of either),
+// by the instruction where there is one, and by what stands in for it.
 extern "C" __global__ void __launch_bounds__(32) nvf4_both_ways(float *fast, float *slow, const u32 *fragments) {
     u32 lane = threadIdx.x;
     const u32 *f = fragments + lane * 8;

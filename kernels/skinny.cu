@@ -1,12 +1,12 @@
-// Projections of few rows: out = weights x, weights bf16 by rows, up to three matrices of one input side by side, or two whose
-// outputs gate each other.
+// Projections of few rows: out = weights x, weights bf16 by rows, up to three matrices of one input side by side, or
+// two whose outputs gate each other.
 //
 // The weights go from memory straight into the registers of the tensor cores: a lane takes 16 bytes of a row, and as the
 // order of a sum's products is free, those are its elements of two products. A block takes 16 outputs or more; its warps
 // take every so many elements of a row, and their sums are added in order.
 //
-// A row of inputs is a column of a product, and no column depends on another: by the same kernel, or one that takes a row's
-// elements in the same order, it gives the same bits whatever rows are beside it.
+// A row of inputs is a column of a product, and no column depends on another: by the same kernel, or one that takes a
+// row's elements in the same order, it gives the same bits whatever rows are beside it.
 #include "common.cuh"
 #include "finish.cuh"
 #include "mma.cuh"
@@ -31,9 +31,10 @@ __device__ __forceinline__ uint4 weighted(const float *x, const float *norm, flo
                       to_bf16x2(h.z * q.z, h.w * q.w));
 }
 
-// Blocks: (tiles of outputs, groups of NT * 8 rows of inputs). MT: tiles of 16 outputs of a warp; of the WARPS warps, SIDE neighbours
-// have other outputs and the same inputs. STEP: elements of a row that a warp takes at a time, in units of 32; AHEAD: the next
-// ones are loaded while these are multiplied. The order of a sum depends on WARPS / SIDE and on STEP, and on nothing else.
+// Blocks: (tiles of outputs, groups of NT * 8 rows of inputs). MT: tiles of 16 outputs of a warp; of the WARPS warps,
+// SIDE neighbours have other outputs and the same inputs. STEP: elements of a row that a warp takes at a time, in units
+// of 32; AHEAD: the next ones are loaded while these are multiplied. The order of a sum depends on WARPS / SIDE and on
+// STEP, and on nothing else.
 //
 // NORMED: inputs are f32, and normalised on the way: x / rms(x) * norm. The norm's weight comes before the product, the
 // division by rms(x) behind it.
@@ -89,9 +90,13 @@ __device__ __forceinline__ void skinny(void *out, const void *x, const Matrices 
 #pragma unroll
             for (int j = 0; j < NT; j++)
                 if (NORMED)
-                    b[to][j][s] = there ? weighted(reinterpret_cast<const float *>(x) + input[j] + at, norm + at + t * 8, squares[j]) : none;
+                    b[to][j][s] = there ? weighted(reinterpret_cast<const float *>(x) + input[j] + at,
+                                                   norm + at + t * 8, squares[j])
+                                        : none;
                 else
-                    b[to][j][s] = there ? __ldg(reinterpret_cast<const uint4 *>(reinterpret_cast<const bf16 *>(x) + input[j] + at)) : none;
+                    b[to][j][s] = there ? __ldg(reinterpret_cast<const uint4 *>(
+                                              reinterpret_cast<const bf16 *>(x) + input[j] + at))
+                                        : none;
         }
     };
     auto products = [&](int from) {
@@ -146,7 +151,8 @@ __device__ __forceinline__ void skinny(void *out, const void *x, const Matrices 
             float gate = to_f32(to_bf16(total)), up = to_f32(to_bf16(__shfl_down_sync(FULL, total, 8)));
             u32 column = tile.first + i * 8 + output;
             if (output < 8 && row < rows && column < all)
-                reinterpret_cast<bf16 *>(out)[(u64)row * all + column] = to_bf16((how == GATE_GELU ? gelu(gate) : silu(gate)) * up);
+                reinterpret_cast<bf16 *>(out)[(u64)row * all + column] =
+                    to_bf16((how == GATE_GELU ? gelu(gate) : silu(gate)) * up);
         } else {
             u32 column = tile.first + i * 16 + output;
             if (row < rows && column < tile.outputs) leave(out, (u64)row * all + tile.before + column, total, how);
@@ -170,7 +176,8 @@ __device__ __forceinline__ void skinny(void *out, const void *x, const Matrices 
                                                         columns, rows, how, 0.0f);                                     \
     }
 
-// The order of eight warps, 128 elements each, is that of all kernels for short rows, and of every kernel in the batch-invariant mode.
+// The order of eight warps, 128 elements each, is that of all kernels for short rows, and of every kernel in the
+// batch-invariant mode.
 ENTRY(1, 1, 8, 1, 4, false, 3)
 ENTRY(2, 1, 8, 1, 4, false, 2)
 // Rows that are longer, for up to 8 rows of inputs: few outputs, or many.
