@@ -172,7 +172,7 @@ fn rings_are_planned_and_reported() {
     assert!(low.contains("leave out --kv-low"), "{low}");
 }
 
-/// Measured 2026-11-30: see the manual's chapter on KV types.
+/// Measured 2026-11-30: +13.2 % without a ring, +1.7 % with 32 tokens, -0.3 % with 128.
 #[test]
 #[cfg_attr(debug_assertions, ignore = "minutes without optimisation: run with --release")]
 fn smollm2_in_q4_0_gains_from_the_latest_tokens_in_f16() {
@@ -199,5 +199,6 @@ fn smollm2_in_q4_0_gains_from_the_latest_tokens_in_f16() {
     for (residual, perplexity) in q4_0 {
         println!("q4_0, the latest {residual} in f16: {perplexity:.4}, {:+.2} %", 100.0 * (perplexity / exact - 1.0));
     }
-    assert!(exact < q4_0[0].1 && q4_0[2].1 < q4_0[0].1, "{exact} {q4_0:?}");
+    let off = q4_0.map(|(_, perplexity)| perplexity / exact - 1.0);
+    assert!(off[0] > 0.05 && off[1] < 0.5 * off[0] && off[2].abs() < 0.02, "{off:?}");
 }
