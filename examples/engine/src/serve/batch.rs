@@ -33,6 +33,8 @@ pub(super) struct Share {
     pub(super) drafts: usize,
     /// Whether it gets a new token.
     pub(super) complete: bool,
+    /// Whether it ended when its token was told.
+    pub(super) gone: bool,
 }
 
 impl Batch {
@@ -73,7 +75,7 @@ impl Batch {
         if complete {
             self.pick(sequence, self.tokens.len() - 1);
         }
-        self.shares.push(Share { row, count, drafts: 0, complete });
+        self.shares.push(Share { row, count, drafts: 0, complete, gone: false });
     }
 
     /// Takes a request's last token and what it guesses to come: each wants logits.

@@ -1,5 +1,7 @@
 //! One forward pass over whatever is pending.
 
+use std::ops::ControlFlow;
+
 use memtier::{Fence, GlobalKv, LaunchError, Step, StepError, SwaKv, Ticket, f16};
 
 use super::{
@@ -22,7 +24,19 @@ impl<S: Compute> Llm<S> {
     ///
     /// # Errors
     /// [`EngineError`]; requests are as they were before the pass.
-    pub fn step(&mut self, on_token: impl FnMut(Token)) -> Result<usize, EngineError> {
+    pub fn step(&mut self, mut on_token: impl FnMut(Token)) -> Result<usize, EngineError> {
+        self.step_while(|token| {
+            on_token(token);
+            ControlFlow::Continue(())
+        })
+    }
+
+    /// The same for whoever learns that a request is not wanted any more when its token is told: `Break` ends it there, and nothing of this pass is
+    /// published of it.
+    ///
+    /// # Errors
+    /// As [`step`](Self::step).
+    pub fn step_while(&mut self, on_token: impl FnMut(Token) -> ControlFlow<()>) -> Result<usize, EngineError> {
         let limits = self.governor.begin();
         let chunk = self.governor.chunk_under(&limits.limits().limits);
         let tokens = self.spilled().and_then(|()| self.step_of(chunk, on_token));
@@ -32,7 +46,11 @@ impl<S: Compute> Llm<S> {
     }
 
     /// One pass with at most `chunk` tokens of prompts.
-    fn step_of(&mut self, chunk: usize, mut on_token: impl FnMut(Token)) -> Result<usize, EngineError> {
+    fn step_of(
+        &mut self,
+        chunk: usize,
+        mut on_token: impl FnMut(Token) -> ControlFlow<()>,
+    ) -> Result<usize, EngineError> {
         self.release(chunk)?;
         self.batch.clear();
         let Llm { sequences, batch, settings, .. } = self;
@@ -73,7 +91,8 @@ impl<S: Compute> Llm<S> {
         let settled = fence.wait()?;
         let Llm { sequences, batch, front, .. } = self;
         let (mut pick, mut first) = (0, 0);
-        for Share { row, count, drafts, complete } in batch.shares.iter().copied() {
+        for Share { row, count, drafts, complete, gone } in &mut batch.shares {
+            let (row, count, drafts, complete) = (*row, *count, *drafts, *complete);
             let Some(sequence) = &mut sequences[row] else { continue };
             let chosen = &batch.sampled[pick..pick + usize::from(complete) * (1 + drafts)];
             let guessed = &batch.tokens[first + count - drafts..first + count];
@@ -89,12 +108,18 @@ impl<S: Compute> Llm<S> {
                     // Its last token is nobody's input.
                     sequence.done = sequence.tokens.len();
                 }
-                on_token(Token { row, token, last });
-                if last {
+                *gone = on_token(Token { row, token, last }).is_break();
+                if last || *gone {
                     break;
                 }
             }
             (pick, first) = (pick + chosen.len(), first + count);
+        }
+        for index in 0..self.batch.shares.len() {
+            let Share { row, gone, .. } = self.batch.shares[index];
+            if gone {
+                self.clear(row)?;
+            }
         }
         self.publish(&settled)?;
         Ok(tokens)

@@ -108,6 +108,11 @@ impl<S: Compute> Llm<S> {
     /// [`EngineError::NoSequence`].
     pub fn end(&mut self, row: Row) -> Result<(), EngineError> {
         self.keep_ended(row)?;
+        self.clear(row)
+    }
+
+    /// The same; nothing more is kept of it.
+    pub(super) fn clear(&mut self, row: Row) -> Result<(), EngineError> {
         let sequence = self.sequences.get_mut(row).and_then(Option::take);
         let sequence = sequence.ok_or(EngineError::NoSequence { row })?;
         if let Some(front) = &mut self.front {
