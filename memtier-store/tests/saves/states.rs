@@ -35,7 +35,16 @@ struct Toy {
     root: Root,
     engine: Engine<Serving<Memory>>,
     stream: Stream<Host>,
+    fake: FakeBackend<Host>,
     states: u64,
+}
+
+/// A step that does not begin, as what a store says of a device that fails.
+fn device(error: memtier::StepError) -> StoreError {
+    match error {
+        memtier::StepError::Device(error) => StoreError::Device(error),
+        other => panic!("{other}"),
+    }
 }
 
 fn values(tokens: &[u32]) -> Vec<u64> {
@@ -54,7 +63,8 @@ impl Toy {
     }
 
     fn shaped(most: usize, elements: usize) -> Self {
-        let device = Device::new(FakeBackend::<Host>::asynchronous(), Bytes::kib(64));
+        let fake = FakeBackend::<Host>::asynchronous();
+        let device = Device::new(fake.clone(), Bytes::kib(64));
         let mut engine = Engine::open(&device);
         let pool = |elements, blocks| PoolSpec::fixed(Tokens::new(PER_BLOCK as u64), elements, Blocks::new(blocks));
         let states = ((most + 1) * WINDOW) as u64;
@@ -67,7 +77,7 @@ impl Toy {
         let cache = PrefixCache::new(&engine.bundle().kv.handle(), PrefixCacheSpec::new(Blocks::new(32))).unwrap();
         let root = cache.root(&RootKey::new("a")).unwrap();
         let snapshots = Snapshots::new(&cache, most);
-        Toy { cache, snapshots, root, engine, stream, states }
+        Toy { cache, snapshots, root, engine, stream, fake, states }
     }
 
     /// Writes, publishes and ends a request of whole blocks, and keeps the state behind it.
@@ -119,7 +129,7 @@ impl Toy {
     fn save(&mut self, store: &PrefixStore) -> Result<Saved, StoreError> {
         let mut saver = store.save(&self.cache)?;
         loop {
-            let step = self.engine.step(&mut self.stream).unwrap();
+            let step = self.engine.step(&mut self.stream).map_err(device)?;
             let segment = saver.gather(step.on, &step.buffers.kv)?;
             step.finish()?.wait()?;
             let Some(segment) = segment else { break };
@@ -127,7 +137,7 @@ impl Toy {
         }
         let mut states = saver.states("window", &self.snapshots)?;
         loop {
-            let step = self.engine.step(&mut self.stream).unwrap();
+            let step = self.engine.step(&mut self.stream).map_err(device)?;
             let segment = states.gather(step.on, &step.buffers.window)?;
             step.finish()?.wait()?;
             let Some(segment) = segment else { break };
@@ -137,22 +147,26 @@ impl Toy {
     }
 
     fn load(&mut self, store: &PrefixStore) -> Result<Loaded, StoreError> {
+        let loaded = self.try_load(store);
+        self.check();
+        loaded
+    }
+
+    fn try_load(&mut self, store: &PrefixStore) -> Result<Loaded, StoreError> {
         let mut loader = block_on(store.load(&self.cache))?.unwrap();
         while block_on(loader.fetch())? {
-            let mut step = self.engine.step(&mut self.stream).unwrap();
+            let mut step = self.engine.step(&mut self.stream).map_err(device)?;
             let batch = loader.write(step.on, &mut step.buffers.kv)?;
             loader.publish(batch, &step.finish()?)?;
         }
         if let Some(mut states) = loader.states("window")? {
             while block_on(states.fetch())? {
-                let mut step = self.engine.step(&mut self.stream).unwrap();
+                let mut step = self.engine.step(&mut self.stream).map_err(device)?;
                 let batch = states.write(step.on, &mut step.buffers.window, &self.snapshots)?;
                 states.keep(batch, &step.finish()?, &mut self.snapshots)?;
             }
         }
-        let loaded = loader.finish();
-        self.check();
-        Ok(loaded)
+        Ok(loader.finish())
     }
 
     fn check(&mut self) {
@@ -451,4 +465,47 @@ proptest! {
             prop_assert_eq!(&decoded.records[..], &good.records[..decoded.records.len()]);
         }
     }
+}
+
+/// Each call to the device while states are saved, and while they are loaded, fails once: what was loaded is right, every block comes back, and
+/// the next attempt does all of it.
+#[test]
+fn every_queue_operation_of_a_save_and_a_load_fails_once() {
+    let (mut failures, mut is_over) = ([0, 0], false);
+    for nth in 0.. {
+        let (_, store) = place();
+        let mut toy = served();
+        let before = toy.fake.queue_calls();
+        toy.fake.fail_queue_at(nth);
+        let saved = toy.save(&store);
+        is_over |= toy.fake.queue_calls() - before <= nth;
+        toy.fake.fail_queue_at(u64::MAX);
+        toy.check();
+        failures[0] += u64::from(saved.is_err());
+        if is_over {
+            break;
+        }
+        toy.save(&store).unwrap();
+        assert_eq!(Toy::new(3).load(&store).unwrap().states, 3, "{nth}");
+    }
+    let (_, store) = place();
+    served().save(&store).unwrap();
+    for nth in 0.. {
+        let mut toy = Toy::new(3);
+        toy.check();
+        let before = toy.fake.queue_calls();
+        toy.fake.fail_queue_at(nth);
+        let loaded = toy.try_load(&store);
+        let is_over = toy.fake.queue_calls() - before <= nth;
+        toy.fake.fail_queue_at(u64::MAX);
+        toy.check();
+        found(&mut toy);
+        failures[1] += u64::from(loaded.is_err());
+        if is_over {
+            break;
+        }
+        toy.load(&store).unwrap();
+        assert_eq!((toy.snapshots.len(), found(&mut toy)), (3, [5, 4, 2]), "{nth}");
+    }
+    assert!(failures[0] > 20 && failures[1] > 20, "{failures:?}");
 }
