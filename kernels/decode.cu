@@ -47,13 +47,13 @@ template <typename E, int DIM> struct Shape {
     static constexpr int BYTES = Cache<E>::BYTES;
     static constexpr bool SCALED = Cache<E>::SCALED;
     static constexpr int ROW = DIM * BYTES;                       // bytes of a row
-    static constexpr int WARPS = DIM == 256 ? 2 : 4;
+    static constexpr int WARPS = 4;
     static constexpr int BUFFER = ROW == 512 ? 8192 : 4096;
     static constexpr int TOKENS = BUFFER / ROW;                   // of a warp's tile
     static constexpr int PAGES = TOKENS / 16;                     // pages that it can lie in: a page has a multiple of 16 tokens
     static constexpr int CHUNKS = ROW / 16;                       // 16-byte chunks of a row
     static constexpr int AT_ONCE = 32 / CHUNKS;                   // rows that a warp copies at once
-    static constexpr int SHARED = 48 << 10;                       // what the wrapper asks for
+    static constexpr int SHARED = (DIM == 256 ? 96 : 48) << 10;                       // what the wrapper asks for
     static_assert(SHARED >= WARPS * RING * BUFFER, "the rings fit");
     static_assert(SHARED >= WARPS * HEADS * DIM * 4, "the merge of the warps fits into the place of their rings");
 
@@ -496,10 +496,10 @@ template <typename E, int DIM> __device__ __forceinline__ void decode(const Deco
 
 ENTRY(bf16, 64, 128, 4)
 ENTRY(bf16, 128, 128, 3)
-ENTRY(bf16, 256, 64, 4)
+ENTRY(bf16, 256, 128, 2)
 ENTRY(f8, 64, 128, 2)
 ENTRY(f8, 128, 128, 3)
-ENTRY(f8, 256, 64, 4)
+ENTRY(f8, 256, 128, 2)
 ENTRY(f16, 64, 128, 4)
 ENTRY(f16, 128, 128, 3)
-ENTRY(f16, 256, 64, 4)
+ENTRY(f16, 256, 128, 2)

@@ -263,30 +263,38 @@ template <typename E, int DIM> __device__ __forceinline__ void prefill(const Pre
                     }
             }
 
-            float rescale[PARTS][2];
+            // What scores are relative to follows their maximum only when that grew by more than 2^8: until then weights stay small
+            // enough, and the sums need no rescaling.
+            float now[PARTS][2], rescale[PARTS][2];
             bool grown = false;
 #pragma unroll
             for (int m = 0; m < PARTS; m++)
 #pragma unroll
+                for (int r = 0; r < 2; r++) now[m][r] = fmaxf(score[m][0][2 * r], score[m][0][2 * r + 1]);
+#pragma unroll
+            for (int n = 1; n < KEYS / 8; n++)
+#pragma unroll
+                for (int m = 0; m < PARTS; m++)
+#pragma unroll
+                    for (int r = 0; r < 2; r++)
+                        now[m][r] = fmaxf(now[m][r], fmaxf(score[m][n][2 * r], score[m][n][2 * r + 1]));
+#pragma unroll
+            for (int step = 1; step < 4; step *= 2)
+#pragma unroll
+                for (int m = 0; m < PARTS; m++)
+#pragma unroll
+                    for (int r = 0; r < 2; r++) now[m][r] = fmaxf(now[m][r], __shfl_xor_sync(FULL, now[m][r], step));
+#pragma unroll
+            for (int m = 0; m < PARTS; m++)
+#pragma unroll
                 for (int r = 0; r < 2; r++) {
-                    float now = score[m][0][2 * r];
-#pragma unroll
-                    for (int n = 0; n < KEYS / 8; n++) now = fmaxf(now, fmaxf(score[m][n][2 * r], score[m][n][2 * r + 1]));
-                    now = fmaxf(now, __shfl_xor_sync(FULL, now, 1));
-                    now = fmaxf(now, __shfl_xor_sync(FULL, now, 2));
-                    now = fmaxf(most[m][r], now * a.scale_log2);
-                    rescale[m][r] = now == most[m][r] ? 1.0f : exp2_fast(most[m][r] - now);
-                    grown |= now != most[m][r];
-                    most[m][r] = now;
+                    float top = now[m][r] * a.scale_log2;
+                    bool higher = top > most[m][r] + 8.0f;
+                    rescale[m][r] = higher ? exp2_fast(most[m][r] - top) : 1.0f;
+                    grown |= higher;
+                    if (higher) most[m][r] = top;
                     weight[m][r] *= rescale[m][r];
-                    if (now == NEGATIVE_INFINITY) now = 0.0f; // no token yet: everything below is 2^-inf
-#pragma unroll
-                    for (int n = 0; n < KEYS / 8; n++)
-#pragma unroll
-                        for (int i = 0; i < 2; i++) {
-                            score[m][n][2 * r + i] = exp2_fast(fmaf(score[m][n][2 * r + i], a.scale_log2, -now));
-                            weight[m][r] += score[m][n][2 * r + i];
-                        }
+                    now[m][r] = most[m][r] == NEGATIVE_INFINITY ? 0.0f : most[m][r]; // no token yet: everything is 2^-inf
                 }
             if (__any_sync(FULL, grown)) {
 #pragma unroll
@@ -305,7 +313,10 @@ template <typename E, int DIM> __device__ __forceinline__ void prefill(const Pre
 #pragma unroll
                     for (int i = 0; i < 4; i++) {
                         const float *pair = &score[m][2 * k + i / 2][i % 2 * 2];
-                        p[m][i] = to_pair(pair[0], pair[1], a.q);
+                        float low = exp2_fast(fmaf(pair[0], a.scale_log2, -now[m][i % 2]));
+                        float high = exp2_fast(fmaf(pair[1], a.scale_log2, -now[m][i % 2]));
+                        weight[m][i % 2] += low + high;
+                        p[m][i] = to_pair(low, high, a.q);
                     }
 #pragma unroll
                 for (int d = 0; d < DIM / 16; d++) {

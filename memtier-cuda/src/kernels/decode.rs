@@ -68,31 +68,34 @@ impl DecodeShape {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 struct Variant {
     kernel: Kernel,
-    threads: u32,
+    /// Bytes of shared memory of a block.
+    shared: u32,
     /// Tokens that a block takes at a time.
     tokens: usize,
 }
 
-/// Shared memory of a block: what its warps copy into, 48 KiB for every head size.
-const SHARED: u32 = 48 << 10;
+/// Threads of a block.
+const THREADS: u32 = 128;
 
 fn variant(cache: Cache, head_dim: usize) -> Result<Variant, LaunchError> {
-    let (kernel, threads, tokens) = match (cache, head_dim) {
-        (Cache::Bf16, 64) => (Kernel::DecodeD64, 128, 128),
-        (Cache::Bf16, 128) => (Kernel::DecodeD128, 128, 64),
-        (Cache::Bf16, 256) => (Kernel::DecodeD256, 64, 32),
-        (Cache::F16, 64) => (Kernel::DecodeF16D64, 128, 128),
-        (Cache::F16, 128) => (Kernel::DecodeF16D128, 128, 64),
-        (Cache::F16, 256) => (Kernel::DecodeF16D256, 64, 32),
-        (Cache::F8, 64) => (Kernel::DecodeF8D64, 128, 256),
-        (Cache::F8, 128) => (Kernel::DecodeF8D128, 128, 128),
-        (Cache::F8, 256) => (Kernel::DecodeF8D256, 64, 32),
+    let (kernel, tokens) = match (cache, head_dim) {
+        (Cache::Bf16, 64) => (Kernel::DecodeD64, 128),
+        (Cache::Bf16, 128) => (Kernel::DecodeD128, 64),
+        (Cache::Bf16, 256) => (Kernel::DecodeD256, 64),
+        (Cache::F16, 64) => (Kernel::DecodeF16D64, 128),
+        (Cache::F16, 128) => (Kernel::DecodeF16D128, 64),
+        (Cache::F16, 256) => (Kernel::DecodeF16D256, 64),
+        (Cache::F8, 64) => (Kernel::DecodeF8D64, 256),
+        (Cache::F8, 128) => (Kernel::DecodeF8D128, 128),
+        (Cache::F8, 256) => (Kernel::DecodeF8D256, 64),
         _ => {
             let why = "heads of 64, 128 and 256 elements are served";
             return Err(LaunchError::Unsupported { what: "paged_decode: head_dim", why });
         }
     };
-    Ok(Variant { kernel, threads, tokens })
+    // What a block copies into: three buffers a warp.
+    let shared = if head_dim == 256 { 96 << 10 } else { 48 << 10 };
+    Ok(Variant { kernel, tokens, shared })
 }
 
 /// Attention of one query a sequence to its pages, which hold bf16, f16 or e4m3: `q` (of [`KvElement::Query`]) and `out` are
@@ -124,7 +127,7 @@ pub fn paged_decode<K: PoolKind<Element: KvElement>, P: Place<Space: Is<Cuda>>, 
     let layer = kv.attention::<K::Element>(what, pages, ids.meta(), attending)?;
     require((1..=MOST_SHARES).contains(&shares), what, "there must be at least one share, and at most 128")?;
     let groups = (heads / kv_heads).div_ceil(TOGETHER);
-    let Variant { kernel, threads, .. } = variant(<K::Element as KvElement>::CACHE, head_dim)?;
+    let Variant { kernel, shared, .. } = variant(<K::Element as KvElement>::CACHE, head_dim)?;
     expect("paged_decode: lengths", batch, lengths.units())?;
     expect("paged_decode: q", product(what, &[batch, heads, head_dim])?, q.units())?;
     expect("paged_decode: out", q.units(), out.units())?;
@@ -141,7 +144,7 @@ pub fn paged_decode<K: PoolKind<Element: KvElement>, P: Place<Space: Is<Cuda>>, 
     let blocks = (narrow(what, shares)?, narrow(what, kv_heads * groups)?, narrow(what, batch)?);
     let fits = blocks.1 <= 65_535 && blocks.2 <= 65_535;
     require(fits, what, "a launch takes at most 65535 sequences, and as many key/value heads")?;
-    let grid = Grid { blocks, threads, shared: SHARED };
+    let grid = Grid { blocks, threads: THREADS, shared };
     let spans =
         [out.addr(), partial.addr(), arrived.addr(), q.addr(), slab.base(), ids.addr(), rows.addr(), lengths.addr()];
     let words: [u64; 19] = join(spans, layer);

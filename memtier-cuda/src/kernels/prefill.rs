@@ -123,3 +123,23 @@ pub fn paged_prefill<K: PoolKind<Element: KvElement>, P: Place<Space: Is<Cuda>>>
         unsafe { launch(queue, kernels.function(kernel), grid, &words) }
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn blocks_fit_into_the_shared_memory_of_their_device() {
+        // What the kernel declares itself is less than 3 KiB; the rest of a block's most is dynamic.
+        for (target, most) in [("sm_90a", 227 << 10), ("sm_120a", 99 << 10), ("compute_120f", 99 << 10)] {
+            for head_dim in [64, 128, 256] {
+                for cache in [Cache::Bf16, Cache::F16] {
+                    let it = variant(target, cache, head_dim).unwrap();
+                    assert!(it.shared + (3 << 10) <= most, "{head_dim} on {target}: {it:?}");
+                }
+            }
+        }
+        assert!(variant("sm_90a", Cache::F16, 96).is_err());
+        assert!(variant("sm_90a", Cache::F8, 128).is_err());
+    }
+}
