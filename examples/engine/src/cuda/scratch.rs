@@ -1,6 +1,7 @@
 //! What one forward pass takes of the scratch stack on a GPU.
 
 use memtier::{Bytes, SizeError};
+use memtier_cuda::kernels::DecodeShape;
 
 use crate::arch::{Arch, LayerArch};
 
@@ -58,11 +59,12 @@ impl Units {
         let hidden = arch.weights.hidden;
         let rows = |columns: usize| tokens.checked_mul(columns);
         let angles = arch.ropes.iter().map(|rope| rope.dims).max().unwrap_or(2);
-        let partial = |layer: &LayerArch| {
-            let elements = layer.kv.params.heads.checked_mul(layer.kv.shape.head_dim + 2)?;
-            match shares(layer, tokens) {
-                1 => Some(1),
-                shares => rows(elements)?.checked_mul(shares),
+        let partial = |layer: &LayerArch| match shares(layer, tokens) {
+            1 => Some(1),
+            shares => {
+                let heads = layer.kv.params.heads;
+                let shape = DecodeShape { heads, scale: 1.0, window: None, softcap: None, shares };
+                shape.partial_units(tokens, layer.kv.shape.head_dim)
             }
         };
         let partial = arch.layers.iter().try_fold(1, |most: usize, layer| Some(most.max(partial(layer)?)))?;
