@@ -10,7 +10,6 @@
 // its own softmax state and sums. There is no barrier until the warps are merged at the end.
 #include "common.cuh"
 #include "mma.cuh"
-
 #define HEADS 16 // query heads of a block: the rows of a matrix instruction
 #define RING 3   // buffers of a warp
 #define MERGED 8 // shares that are merged at a time
@@ -130,10 +129,9 @@ __device__ __forceinline__ Scales<E, DIM> scales_of(const DecodeArgs<E> &a, cons
         scales.key[i] = scales.value[i] = 1.0f;
         if (!S::SCALED) continue;
         u32 token = tile * S::TOKENS + i * 32 + lane;
-        bool upper = lane >= 16;
         constexpr bool two = S::PAGES > 1;
-        const E *keys = !upper ? place.keys[i * 2 * two] : two ? place.keys[(i * 2 + 1) * two] : nullptr;
-        const float *from = upper ? place.scales[(i * 2 + 1) * two * S::SCALED] : place.scales[i * 2 * two * S::SCALED];
+        const E *keys = lane < 16 ? place.keys[i * 2 * two] : two ? place.keys[(i * 2 + 1) * two] : nullptr;
+        const float *from = lane >= 16 ? place.scales[(i * 2 + 1) * two * S::SCALED] : place.scales[i * 2 * two * S::SCALED];
         if (keys && token >= start && token < end) {
             scales.key[i] = from[lane % 16];
             scales.value[i] = from[lane % 16 + (u64)a.kv_heads * a.block_tokens];
@@ -199,9 +197,8 @@ __device__ __forceinline__ void add_values(float (&sums)[DIM / 8][4], const u32 
 
 // Stores four sums over their weight; zeros where there is none.
 __device__ __forceinline__ void store_four(bf16 *to, float4 total, float all) {
-    float inverse = all > 0.0f ? 1.0f / all : 0.0f;
-    u32 low = to_bf16x2(total.x * inverse, total.y * inverse), high = to_bf16x2(total.z * inverse, total.w * inverse);
-    *reinterpret_cast<uint2 *>(to) = make_uint2(low, high);
+    float by = all > 0.0f ? 1.0f / all : 0.0f;
+    *reinterpret_cast<uint2 *>(to) = make_uint2(to_bf16x2(total.x * by, total.y * by), to_bf16x2(total.z * by, total.w * by));
 }
 
 // Merges four elements of one head over its shares, in their order, MERGED of them at a time: a part is `dim` sums, the maximum
@@ -249,12 +246,9 @@ template <typename E, int DIM> __device__ __forceinline__ void decode(const Deco
     __shared__ float states[WARPS][2][HEADS]; // maximum and weight of every warp and head
     __shared__ bool last;
 
-    u32 share = blockIdx.x;
-    u32 groups = (a.group + HEADS - 1) / HEADS;
+    u32 share = blockIdx.x, sequence = blockIdx.z, groups = (a.group + HEADS - 1) / HEADS, heads = a.kv_heads * a.group;
     u32 kv_head = blockIdx.y / groups, first = blockIdx.y % groups * HEADS;
-    u32 sequence = blockIdx.z;
     u32 here = min((u32)HEADS, a.group - first); // query heads of this block
-    u32 heads = a.kv_heads * a.group;
     u64 cell = (u64)sequence * heads + kv_head * a.group + first; // its first output row
     u32 t = threadIdx.x, lane = t % 32, warp = t / 32;
     u32 g = lane / 4, c = lane % 4; // row and column of the matrix instructions' fragments
