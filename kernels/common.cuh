@@ -23,6 +23,16 @@ struct f8 {
     u8 bits;
 };
 
+// Programmatic launch. A kernel that is launched early may run while the one in front of it still does: before this, it reads only what
+// no kernel writes (weights), and writes nothing. Every thread comes by here, so that a kernel that is done says that all in front
+// of it are. Launched as usual, it goes straight through.
+__device__ __forceinline__ void wait_for_earlier() { asm volatile("griddepcontrol.wait;" ::: "memory"); }
+// From here on, the next kernel of the stream may start if it is launched early.
+__device__ __forceinline__ void let_next_start() { asm volatile("griddepcontrol.launch_dependents;" ::: "memory"); }
+
+// A line of 128 bytes, on its way into the second-level cache.
+__device__ __forceinline__ void prefetch_line(const void *line) { asm volatile("prefetch.global.L2 [%0];" ::"l"(line)); }
+
 // No block: a position in it is skipped when read and dropped when written.
 #define HOLE 0xffffffffu
 #define FULL 0xffffffffu

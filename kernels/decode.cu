@@ -253,6 +253,8 @@ template <typename E, int DIM> __device__ __forceinline__ void decode(const Deco
     u32 t = threadIdx.x, lane = t % 32, warp = t / 32;
     u32 g = lane / 4, c = lane % 4; // row and column of the matrix instructions' fragments
 
+    let_next_start();
+    wait_for_earlier();
     u32 row = a.rows[sequence];
     bool known = row < a.table_rows && holds_ids_of(a.ids, (u64)a.table_rows * a.table_columns, a.pool);
     u32 end = known ? min(a.lengths[sequence], a.table_columns * a.block_tokens) : 0;

@@ -39,6 +39,8 @@ __device__ __forceinline__ Eight weight8(const float *from) { return unpack(load
 template <typename R, bool ADD, typename W>
 __device__ __forceinline__ void norm_row(bf16 *out, R *residual, const R *x, const bf16 *delta, const W *weight,
                                          u32 hidden, float epsilon) {
+    let_next_start();
+    wait_for_earlier();
     extern __shared__ float partial[];
     u64 row = (u64)blockIdx.x * hidden;
     u32 pieces = hidden / 8;
@@ -113,6 +115,8 @@ extern "C" __global__ void __launch_bounds__(1024)
 // residual += delta / rms(delta) * weight: a norm behind attention or feed-forward.
 extern "C" __global__ void __launch_bounds__(1024)
     add_rms_norm_f32(float *residual, const float *delta, const float *weight, u32 hidden, float epsilon) {
+    let_next_start();
+    wait_for_earlier();
     extern __shared__ float partial[];
     u64 row = (u64)blockIdx.x * hidden;
     u32 pieces = hidden / 8;

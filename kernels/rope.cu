@@ -21,6 +21,8 @@ __device__ __forceinline__ float2 cos_sin(double angle) {
 // angles[token][pair] = (cos, sin) of positions[token] * frequencies[pair]
 extern "C" __global__ void __launch_bounds__(128)
     rope_angles(float *angles, const u32 *positions, const float *frequencies, u32 pairs, u64 total) {
+    let_next_start();
+    wait_for_earlier();
     u64 i = (u64)blockIdx.x * blockDim.x + threadIdx.x;
     if (i >= total) return;
     float2 value = cos_sin((float)positions[i / pairs] * frequencies[i % pairs]);
@@ -30,6 +32,8 @@ extern "C" __global__ void __launch_bounds__(128)
 // The same for frequency = scale * base^(-pair / pairs), in f64: the logarithms of both to base 2 come as bits.
 extern "C" __global__ void __launch_bounds__(128)
     rope_angles_of(float *angles, const u32 *positions, u64 log2_base, u64 log2_scale, u32 pairs, u64 total) {
+    let_next_start();
+    wait_for_earlier();
     u64 i = (u64)blockIdx.x * blockDim.x + threadIdx.x;
     if (i >= total) return;
     double exponent = -((double)(i % pairs) / (double)pairs) * __longlong_as_double((long long)log2_base);
@@ -92,6 +96,8 @@ __device__ __forceinline__ void write_head(f8 *to, float *scale, const float (&l
 
 template <typename Q, typename E, typename W>
 __device__ __forceinline__ void rope_kv_write(Q *q, E *slab, const W *q_norm, const W *k_norm, const RopeArgs &a) {
+    let_next_start();
+    wait_for_earlier();
     u64 pool = a.pool, units = a.units;
     u32 table_rows = a.table_rows, table_columns = a.table_columns, block_tokens = a.block_tokens;
     u32 heads = a.heads, kv_heads = a.kv_heads, head_dim = a.head_dim, pairs = a.pairs, flags = a.flags;

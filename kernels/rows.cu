@@ -4,6 +4,8 @@
 // What a pass needs before its layers: how many tokens each token sees, itself included, and counters that are zero.
 extern "C" __global__ void __launch_bounds__(256)
     begin_pass(u32 *sees, u32 *arrived, const u32 *positions, u32 tokens, u32 counters) {
+    let_next_start();
+    wait_for_earlier();
     u32 i = blockIdx.x * blockDim.x + threadIdx.x;
     if (i < tokens) sees[i] = positions[i] + 1;
     if (i < counters) arrived[i] = 0;
@@ -12,6 +14,8 @@ extern "C" __global__ void __launch_bounds__(256)
 // out[token] = factor * table[tokens[token]]; a token that is not in the table gets zeros. `pieces` counts eights.
 extern "C" __global__ void __launch_bounds__(256)
     embed_bf16(float *out, const bf16 *table, const u32 *tokens, u32 vocabulary, u32 hidden, float factor, u64 pieces) {
+    let_next_start();
+    wait_for_earlier();
     u32 row_pieces = hidden / 8;
     u64 step = (u64)gridDim.x * blockDim.x;
     for (u64 piece = (u64)blockIdx.x * blockDim.x + threadIdx.x; piece < pieces; piece += step) {
@@ -27,6 +31,8 @@ extern "C" __global__ void __launch_bounds__(256)
 // out[i] = x[picks[i]], rows of `hidden` f32; a pick behind the last of `rows` gets zeros. `pieces` counts fours.
 extern "C" __global__ void __launch_bounds__(256)
     gather_f32(float *out, const float *x, const u32 *picks, u32 rows, u32 hidden, u64 pieces) {
+    let_next_start();
+    wait_for_earlier();
     u32 row_pieces = hidden / 4;
     u64 step = (u64)gridDim.x * blockDim.x;
     for (u64 piece = (u64)blockIdx.x * blockDim.x + threadIdx.x; piece < pieces; piece += step) {
@@ -38,6 +44,8 @@ extern "C" __global__ void __launch_bounds__(256)
 
 // x = cap * tanh(x / cap)
 extern "C" __global__ void __launch_bounds__(256) softcap_f32(float *x, float cap, u64 n) {
+    let_next_start();
+    wait_for_earlier();
     u64 step = (u64)gridDim.x * blockDim.x;
     for (u64 i = (u64)blockIdx.x * blockDim.x + threadIdx.x; i < n; i += step) x[i] = cap * tanh_exp(x[i] / cap);
 }
@@ -116,6 +124,8 @@ __device__ __forceinline__ void largest(u64 *best, u32 *counts, const float *log
 // Temperature 0 takes the largest logit, the first of equals; otherwise top-k (0: 256, the most), then top-p.
 extern "C" __global__ void __launch_bounds__(THREADS)
     sample_f32(u32 *sampled, const float *logits, const float *how, const u32 *random, u32 vocabulary) {
+    let_next_start();
+    wait_for_earlier();
     __shared__ u64 best[CANDIDATES];
     __shared__ u32 counts[256];
     u32 row = blockIdx.x, t = threadIdx.x;

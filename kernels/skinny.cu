@@ -58,6 +58,16 @@ __device__ __forceinline__ void skinny(void *out, const void *x, const Matrices 
             u32 row = tile.first + (gated ? (side + i) * 8 : (side + i) * 16 + half * 8) + g;
             w[i][half] = from + (u64)min(row, tile.outputs - 1) * columns + t * 8;
         }
+    // The first weights are on their way before the inputs are there.
+    let_next_start();
+#pragma unroll
+    for (int i = 0; i < MT; i++)
+#pragma unroll
+        for (int half = 0; half < 2; half++) {
+            u32 first = warp / SIDE * STEP * 32;
+            if (first < columns) prefetch_line(w[i][half] - t * 8 + first);
+        }
+    wait_for_earlier();
     u64 input[NT];
 #pragma unroll
     for (int j = 0; j < NT; j++) input[j] = (u64)min(first_row + j * 8 + g, rows - 1) * columns + t * 8;

@@ -15,7 +15,11 @@ pub(crate) const MOST_ARGS: usize = 24;
 
 /// A loaded kernel. Its module lives as long as the [`Kernels`](crate::Kernels) that it came from.
 #[derive(Clone, Copy)]
-pub(crate) struct Function(pub(crate) sys::CUfunction);
+pub(crate) struct Function {
+    pub(crate) raw: sys::CUfunction,
+    /// Whether it may start before the kernel in front of it is done, because it waits for that itself.
+    pub(crate) early: bool,
+}
 
 // SAFETY: the handle is only passed to the driver, which takes it from any thread.
 unsafe impl Send for Function {}
@@ -71,23 +75,33 @@ pub(crate) unsafe fn launch<const N: usize>(
     let mut pointers = words.each_ref().map(|word| std::ptr::from_ref(word).cast::<c_void>().cast_mut());
     let (x, y, z) = grid.blocks;
     let launched = stream.enqueue_or_bind(|raw| {
-        // SAFETY: live handles; the pointers are to words as long as the longest argument; the rest by the caller.
-        let result = unsafe {
-            sys::cuLaunchKernel(
-                function.0,
-                x,
-                y,
-                z,
-                grid.threads,
-                1,
-                1,
-                grid.shared,
-                raw,
-                pointers.as_mut_ptr(),
-                std::ptr::null_mut(),
-            )
+        let attributes = &mut [start_early()];
+        let config = sys::CUlaunchConfig {
+            gridDimX: x,
+            gridDimY: y,
+            gridDimZ: z,
+            blockDimX: grid.threads,
+            blockDimY: 1,
+            blockDimZ: 1,
+            sharedMemBytes: grid.shared,
+            hStream: raw,
+            attrs: attributes.as_mut_ptr(),
+            numAttrs: u32::from(function.early),
         };
-        check("cuLaunchKernel", result)
+        // SAFETY: live handles; the pointers are to words as long as the longest argument; the rest by the caller. A kernel that
+        // starts early waits for the one in front of it before it touches what that writes or reads.
+        let result =
+            unsafe { sys::cuLaunchKernelEx(&config, function.raw, pointers.as_mut_ptr(), std::ptr::null_mut()) };
+        check("cuLaunchKernelEx", result)
     });
     launched.map_err(|error| LaunchError::Device(while_doing("launching a kernel")(error)))
+}
+
+/// The attribute that lets a kernel start early.
+fn start_early() -> sys::CUlaunchAttribute {
+    // SAFETY: plain numbers, of which zero is one.
+    let mut attribute: sys::CUlaunchAttribute = unsafe { std::mem::zeroed() };
+    attribute.id = sys::CUlaunchAttributeID::CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION;
+    attribute.value.programmaticStreamSerializationAllowed = 1;
+    attribute
 }

@@ -17,6 +17,7 @@ use crate::{
     driver::{Context, DeviceInfo, check},
     error::{KernelError, MISMATCH},
     kernels::{
+        early::starts_early,
         entries::{ENTRIES, Kernel},
         sources::{SOURCES, fingerprint},
     },
@@ -100,9 +101,10 @@ impl Kernels {
         let functions = ENTRIES.iter().map(|entry| {
             let index = SOURCES.iter().position(|(name, _)| *name == entry.file).ok_or_else(missing)?;
             let params: Vec<usize> = entry.params.iter().map(|param| param.bytes()).collect();
-            function(&modules[index], entry.name, &params)
+            let function = function(&modules[index], entry.name, &params)?;
+            Ok(Function { early: starts_early(entry.name), ..function })
         });
-        let functions = functions.collect::<Result<_, _>>()?;
+        let functions = functions.collect::<Result<_, KernelError>>()?;
         let multiprocessors = context.info.multiprocessors;
         let loaded = Arc::new(Loaded { functions, multiprocessors, target, _modules: modules });
         let kernels = Kernels { loaded, batch_invariant: false };
@@ -211,7 +213,7 @@ pub(crate) fn function(module: &Module, entry: &'static str, params: &[usize]) -
     let dynamic = module.context.info.shared as i32 - own;
     // SAFETY: a live function.
     check("cuFuncSetAttribute", unsafe { sys::cuFuncSetAttribute(raw, most, dynamic) })?;
-    Ok(Function(raw))
+    Ok(Function { raw, early: false })
 }
 
 /// Whether the compiled kernel takes what its wrapper passes.

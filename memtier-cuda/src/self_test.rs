@@ -67,7 +67,7 @@ pub(crate) fn nvfp4(kernels: &Kernels, context: &Arc<Context>) -> Result<(), Ker
     let (fast, slow) = (address + words as u64 * 4, address + (words + sums) as u64 * 4);
     let arguments = [fast, slow, address];
     let mut pointers = arguments.each_ref().map(|word| ptr::from_ref(word).cast::<c_void>().cast_mut());
-    let function = kernels.function(Kernel::Nvf4BothWays).0;
+    let function = kernels.function(Kernel::Nvf4BothWays).raw;
     let (none, default) = (ptr::null_mut(), ptr::null_mut());
     // SAFETY: a loaded function with its own arguments, which point to memory of the sizes that one warp reads and writes; it
     // lives until the stream is done.

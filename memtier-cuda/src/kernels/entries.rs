@@ -131,6 +131,8 @@ entries! {
     GemmFp8 = "scaled" "gemm_fp8" (Out In In In In U32 U32 U32 F32);
     GemmNvfp4 = "scaled" "gemm_nvfp4" (Out In In In In U32 U32 U32 F32);
     Nvf4BothWays = "scaled" "nvf4_both_ways" (Out Out In);
+    ProjectHeads = "heads" "project_heads_f16"
+        (Out Out In In In In In In In In In U64 U64 U64 U32 U32 U32 U32 U32 U32 U32 U32 U32 F32);
     BeginPass = "rows" "begin_pass" (Out Out In U32 U32);
     Embed = "rows" "embed_bf16" (Out In In U32 U32 F32 U64);
     Gather = "rows" "gather_f32" (Out In In U32 U32 U64);

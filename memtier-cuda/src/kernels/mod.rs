@@ -4,8 +4,10 @@
 //! element and the place of each span are in its type, so host memory, or a span of another capture, does not compile.
 
 mod decode;
+pub(crate) mod early;
 pub(crate) mod entries;
 mod gate;
+mod heads;
 mod matrix;
 mod narrow_floats;
 mod norm;
@@ -23,6 +25,7 @@ mod vector;
 
 pub use decode::{DecodeShape, DecodeWork, paged_decode};
 pub use gate::{Activation, gate};
+pub use heads::project_rope_kv_write;
 pub use matrix::{Matrix, MatrixFormat};
 pub use narrow_floats::{Fp8, Nvfp4, PackError, pack_fp8, pack_nvfp4};
 pub use norm::{add_rms_norm, residual_rms_norm, residual_rms_norm_bf16, rms_norm, rms_norm_bf16, rms_norm_wide};

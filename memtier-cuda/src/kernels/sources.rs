@@ -12,6 +12,7 @@ pub(crate) const SOURCES: &[(&str, &str)] = &[
     ("gemm", include_str!("../../../kernels/gemm.cu")),
     ("quant", include_str!("../../../kernels/quant.cu")),
     ("scaled", include_str!("../../../kernels/scaled.cu")),
+    ("heads", include_str!("../../../kernels/heads.cu")),
     ("rows", include_str!("../../../kernels/rows.cu")),
 ];
 
