@@ -12,7 +12,7 @@ esac
 [ "$1" = "--" ] && shift
 mkdir -p out && rm -f out/*.log
 # Without a device the tests say so and pass; here that would be a wrong answer.
-export MEMTIER_REQUIRE_GPU=1 MEMTIER_KERNELS="$PWD/kernels"
+export MEMTIER_REQUIRE_GPU=1 MEMTIER_KERNELS="$PWD/kernels" MEMTIER_FIXTURES="$PWD/fixtures"
 # Where a toolkit has CUPTI: what counts the process's allocations.
 [ -d /usr/local/cuda/extras/CUPTI/lib64 ] && export LD_LIBRARY_PATH="$LD_LIBRARY_PATH:/usr/local/cuda/extras/CUPTI/lib64"
 failed=0
@@ -30,7 +30,7 @@ one() {
     seconds=$(($(date +%s) - start))
     # libtest's last line, where the program is one of tests.
     counts=$(sed -n 's/^test result: [a-zA-Z]*\. \([0-9]*\) passed; \([0-9]*\) failed; \([0-9]*\) ignored.*/\1 passed, \2 failed, \3 ignored/p' "out/$name.log" | tail -1)
-    skipped=$(grep -c 'skipped: ' "out/$name.log")
+    skipped=$(grep -ci 'skipped: ' "out/$name.log")
     [ "$skipped" -gt 0 ] && counts="$counts, $skipped skipped"
     verdict=ok
     [ "$code" -eq 0 ] || { verdict="FAILED ($code)"; failed=1; }

@@ -47,10 +47,11 @@ pub fn run(parsed: Parsed) -> Result<(), Failure> {
     let folder = paths::target().join("gpu");
     let names = stage(&build()?, &folder)?;
     compile_kernels(&folder.join("kernels"), &ALSO)?;
-    peers(&folder.join("peers"))?;
+    files("benches/gpu", &folder.join("peers"))?;
+    files("examples/engine/tests/fixtures", &folder.join("fixtures"))?;
     println!("staged in {}:", folder.display());
     names.iter().for_each(|name| println!("  {name}"));
-    println!("  kernels/\n  peers/\n  run.sh");
+    println!("  kernels/\n  peers/\n  fixtures/\n  run.sh");
     if parsed.has("stage-only") {
         return Ok(());
     }
@@ -87,10 +88,10 @@ fn build() -> Result<Vec<build::Artifact>, Failure> {
     Ok(built)
 }
 
-/// Copies what measures other libraries in the same run, where there is any.
-fn peers(to: &Path) -> Result<(), Failure> {
+/// Copies the files of a folder of the repository: what measures other libraries in the same run, and texts that tests read.
+fn files(from: &str, to: &Path) -> Result<(), Failure> {
     paths::create(to)?;
-    let from = paths::root().join("benches/gpu");
+    let from = paths::root().join(from);
     for entry in fs::read_dir(&from).into_iter().flatten().flatten() {
         let path = entry.path();
         if path.is_file() {

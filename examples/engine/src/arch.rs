@@ -105,6 +105,8 @@ pub struct Arch {
     pub cold_snapshots: usize,
     /// The context the model was trained on.
     pub trained_context: u32,
+    /// Whether a row of a pass gives the same bits whatever rows are beside it.
+    pub batch_invariant: bool,
 }
 
 impl Arch {
@@ -137,6 +139,7 @@ impl Arch {
             cold_blocks: 0,
             cold_snapshots: 0,
             trained_context: model.context_length,
+            batch_invariant: false,
         };
         for layer in &model.layers {
             let attention =

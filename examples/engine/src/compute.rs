@@ -125,7 +125,12 @@ impl Compute for Host {
         None
     }
 
-    fn check(_settings: &Settings) -> Result<(), EngineError> {
+    fn check(settings: &Settings) -> Result<(), EngineError> {
+        if settings.batch_invariant {
+            let remedy = "the CPU multiplies one row otherwise than many: serve from --device cuda:0, or leave it out"
+                .to_owned();
+            return Err(EngineError::Setting { name: "batch-invariant", value: "given".to_owned(), remedy });
+        }
         Ok(())
     }
 

@@ -71,6 +71,9 @@ pub struct Settings {
     pub kv_low: Option<KvDtype>,
     /// Decode passes that are recorded and replayed, one for each number of requests; 0 launches all of them one by one.
     pub graphs: usize,
+    /// Whether an answer is the same to the bit whatever is served beside it. On a GPU this takes kernels that are slower for few or
+    /// for many requests.
+    pub batch_invariant: bool,
     /// Requests that may wait.
     pub queue: usize,
     /// Levels, ladder and admission.
@@ -108,6 +111,7 @@ impl Default for Settings {
             kv_residual: 0,
             kv_low: None,
             graphs: 0,
+            batch_invariant: false,
             queue: 64,
             pressure: admission::Settings::default(),
             costs: None,
@@ -205,6 +209,7 @@ impl Settings {
         if self.kv_residual > 0 {
             arch = arch.with_ring(self.kv_residual)?;
         }
+        arch.batch_invariant = self.batch_invariant;
         match self.kv_low {
             Some(low) => arch.with_low(low),
             None => Ok(arch),

@@ -19,6 +19,16 @@ pub struct Pass {
     pub tokens: usize,
     /// Tokens that want logits.
     pub picks: usize,
+    /// Tokens, the first ones, of which each is a query for itself: an answer that goes on, and not a prompt. Attention may have another
+    /// kernel for them.
+    pub decodes: usize,
+}
+
+impl Pass {
+    /// A pass of answers that go on, a token each.
+    pub fn decode(tokens: usize) -> Self {
+        Pass { tokens, picks: tokens, decodes: tokens }
+    }
 }
 
 /// The buffers of one pass, taken from the stream's scratch.
@@ -91,7 +101,7 @@ pub fn forward<P: Place<Space = Host>>(
     enter: Enter<'_, P>,
     probe: &mut dyn FnMut(usize, StableSpan<'_, f32, P>) -> Result<(), LaunchError>,
 ) -> Result<(), LaunchError> {
-    let Pass { tokens, picks } = pass;
+    let Pass { tokens, picks, .. } = pass;
     let units = ScratchUnits::new(arch, tokens, picks)
         .map_err(|_| LaunchError::Unsupported { what: "forward pass", why: "its scratch overflows" })?;
     let ModelView { weights, work, kv, table, low, low_table, ring, ring_table, window, window_table, .. } = view;

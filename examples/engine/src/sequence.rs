@@ -57,6 +57,8 @@ pub(crate) struct Sequence {
     pub(crate) tokens: Vec<u32>,
     /// Tokens whose keys and values are written.
     pub(crate) done: usize,
+    /// Tokens of the prompt.
+    prompt: usize,
     /// Tokens of prompt and answer together at which it ends.
     pub(crate) most: usize,
     pub(crate) sampling: Sampling,
@@ -82,6 +84,7 @@ impl Sequence {
             window,
             tokens,
             done,
+            prompt: prompt.len(),
             most,
             sampling,
             ring: None,
@@ -108,6 +111,7 @@ impl Sequence {
             window,
             tokens,
             done,
+            prompt: self.prompt,
             most,
             sampling,
             ring: None,
@@ -129,6 +133,11 @@ impl Sequence {
             Some(low) => low.capacity().count() as usize - self.done,
             None => (self.kv.capacity().count() as usize).saturating_sub(self.done),
         }
+    }
+
+    /// Whether all of its prompt was seen.
+    pub(crate) fn answers(&self) -> bool {
+        self.done >= self.prompt
     }
 
     /// 64 random bits (splitmix64, whose constants these are).

@@ -1,16 +1,20 @@
-//! The engine on a GPU beside the engine on the CPU: logits, answers, graphs, growth. Skipped with a sentence where there is no
+//! The engine on a GPU beside the engine on the CPU and the plain f32 path: logits, answers, perplexity, graphs, growth, and answers
+//! that do not depend on what is served beside them. Skipped with a sentence where there is no
 //! CUDA device; `MEMTIER_REQUIRE_GPU` makes that a failure. Needs `--features cuda` and, for a device, `MEMTIER_KERNELS`.
 #![cfg(feature = "cuda")]
 
 mod common;
+mod reference;
 
-use common::{RealModel, SMOLLM2, Temporary, tiny_file};
+use common::{GEMMA3, RealModel, SMOLLM2, Temporary, fixture_text, tiny_file};
 use memtier::{Bytes, Cuda};
 use memtier_cuda::OpenError;
 use memtier_engine::{
     EngineError, Llm, ModelFile, Sampling, Settings, compute::Compute, cuda::Gpu, tokenizer::Tokenizer,
 };
 use memtier_model::write::TinyModel;
+use reference::{KvPrecision, LogitsOf, Reference, log_softmax};
+use serde::Deserialize;
 
 /// The first GPU, or `None` with a sentence.
 fn gpu() -> Option<Gpu> {
@@ -83,24 +87,21 @@ fn apart(a: &[Vec<f32>], b: &[Vec<f32>]) -> (f64, f64) {
     (rms(difference), rms(b.iter().flatten().copied()))
 }
 
-/// Every token of an answer is what the CPU likes best after the same tokens, or so close to it that `tie` decides. Says where
-/// it is not the same.
-fn follows(cpu: &mut Llm, name: &str, prompt: &[u32], answer: &[u32], tie: f64) -> usize {
-    let all: Vec<u32> = prompt.iter().chain(answer).copied().collect();
-    let rows = logits(cpu, &all);
+/// Every token of an answer is what the plain f32 path likes best after the same tokens, or so close to it that `tie` decides.
+/// Says where it is not the same.
+fn follows(reference: &Reference, name: &str, prompt: &[u32], answer: &[u32], tie: f64) -> usize {
+    let all: Vec<u32> = prompt.iter().chain(&answer[..answer.len() - 1]).copied().collect();
+    let rows = reference.session(KvPrecision::F16).extend(&all, LogitsOf::From(prompt.len() - 1)).logits;
+    assert_eq!(rows.len(), answer.len());
     let mut ties = 0;
-    for (index, token) in answer.iter().enumerate() {
-        let row = &rows[prompt.len() - 1 + index];
-        let (best, most) = row
-            .iter()
-            .enumerate()
-            .fold((0, f32::MIN), |top, (token, logit)| if *logit > top.1 { (token, *logit) } else { top });
+    for (index, (token, row)) in answer.iter().zip(&rows).enumerate() {
+        let best = (0..row.len()).max_by(|a, b| row[*a].total_cmp(&row[*b])).unwrap();
         if best as u32 == *token {
             continue;
         }
         ties += 1;
-        let chosen = row[*token as usize];
-        println!("{name}, token {index}: the GPU takes {token} ({chosen:.4} on the CPU), the CPU {best} ({most:.4})");
+        let (chosen, most) = (row[*token as usize], row[best]);
+        println!("{name}, token {index}: the GPU takes {token} ({chosen:.4} in f32), f32 takes {best} ({most:.4})");
         assert!(f64::from(most - chosen) < tie, "{name}: no tie: {chosen} against {most}, {tie} decides");
     }
     ties
@@ -115,15 +116,20 @@ fn prompts(vocab: u32) -> Vec<Vec<u32>> {
 #[test]
 fn tiny_models_give_what_the_cpu_gives() {
     let Some(gpu) = gpu() else { return };
-    for (name, file) in tiny("tiny_models_") {
-        let file = ModelFile::open(file.path()).unwrap();
+    for (name, path) in tiny("tiny_models_") {
+        let file = ModelFile::open(path.path()).unwrap();
+        let reference = Reference::open(path.path());
         let mut cpu = Llm::open(&file, &settings(), &mut |_| ()).unwrap();
         let mut here = on_gpu(&gpu, &file, &settings());
         let long: Vec<u32> = prompts(288)[4].clone();
         let (ours, theirs) = (logits(&mut here, &long), logits(&mut cpu, &long));
         let (noise, size) = apart(&ours, &theirs);
-        println!("{name}: logits {noise:.4} apart, of {size:.3}: {:.4}", noise / size);
+        println!("{name}: logits {noise:.4} from the CPU's, of {size:.3}: {:.4}", noise / size);
         assert!(noise / size < 0.02, "{name}: logits are further apart than bf16 makes them");
+        let exact = reference.session(KvPrecision::F16).extend(&long, LogitsOf::From(0)).logits;
+        let (noise, size) = apart(&ours, &exact);
+        println!("{name}: logits {noise:.4} from f32, of {size:.3}: {:.4}", noise / size);
+        assert!(noise / size < 0.02, "{name}: logits are further from f32 than bf16 makes them");
 
         let prompts = prompts(288);
         let answers = generate(&mut here, &prompts, 40, Sampling::GREEDY);
@@ -132,13 +138,13 @@ fn tiny_models_give_what_the_cpu_gives() {
             .zip(&answers)
             .map(|(prompt, answer)| {
                 assert_eq!(answer.len(), 40);
-                follows(&mut cpu, name, prompt, answer, 8.0 * noise)
+                follows(&reference, name, prompt, answer, 8.0 * noise)
             })
             .sum();
         println!("{name}: {ties} of {} tokens are near ties", 40 * prompts.len());
         // Alone, a request goes the same way: another kernel multiplies, so only up to a tie.
         let alone = generate(&mut here, &prompts[4..5], 40, Sampling::GREEDY);
-        follows(&mut cpu, name, &prompts[4], &alone[0], 8.0 * noise);
+        follows(&reference, name, &prompts[4], &alone[0], 8.0 * noise);
     }
 }
 
@@ -160,6 +166,56 @@ fn replayed_passes_choose_what_launched_ones_choose() {
         assert!(stats.reuses > 60, "{stats:?}");
         assert_eq!(graphs.memory_report().unplanned_acquisitions(), 0);
     }
+}
+
+/// Answers in a batch with others that come and go, and alone, have the same tokens at a temperature at which a token depends on
+/// every bit of its logits. Gives whether they would have been others without the setting: whether this can be seen at all.
+fn does_not_depend_on_the_batch(gpu: &Gpu, name: &str, file: &ModelFile, prompts: &[Vec<u32>], answer: usize) -> bool {
+    let warm = Sampling { temperature: 1.5, top_p: 0.95, top_k: 0, seed: 7 };
+    let base = Settings { batch_invariant: true, prefix_cache: false, max_seq_len: 1024, ..settings() };
+    for graphs in [0, 6] {
+        let mut llm = on_gpu(gpu, file, &Settings { graphs, budget: Bytes::gib(3), ..base.clone() });
+        let alone: Vec<_> = prompts
+            .iter()
+            .map(|prompt| generate(&mut llm, std::slice::from_ref(prompt), answer, warm).remove(0))
+            .collect();
+        assert_eq!(generate(&mut llm, prompts, answer, warm), alone, "{name}: others in the batch changed an answer");
+        // Beside others that begin while it answers: passes of prompts and answers together, and prompts cut elsewhere.
+        let mut answers = vec![Vec::new(); llm.settings().max_batch];
+        let mut rows = Vec::new();
+        for prompt in prompts {
+            rows.push(llm.admit(prompt, answer, warm).unwrap());
+            for _ in 0..3 {
+                llm.step(|token| answers[token.row].push(token.token)).unwrap();
+            }
+        }
+        while llm.step(|token| answers[token.row].push(token.token)).unwrap() > 0 {}
+        let apart: Vec<_> = rows.iter().map(|row| std::mem::take(&mut answers[*row])).collect();
+        assert_eq!(apart, alone, "{name}: others that came later changed an answer");
+        rows.into_iter().for_each(|row| llm.end(row).unwrap());
+    }
+    let mut llm = on_gpu(gpu, file, &Settings { batch_invariant: false, budget: Bytes::gib(3), ..base });
+    let together = generate(&mut llm, prompts, answer, warm);
+    prompts.iter().zip(&together).any(|(prompt, together)| {
+        let alone = generate(&mut llm, std::slice::from_ref(prompt), answer, warm);
+        alone[0] != *together
+    })
+}
+
+#[test]
+fn answers_do_not_depend_on_the_batch_where_that_is_asked_for() {
+    let Some(gpu) = gpu() else { return };
+    let mut seen = false;
+    for (name, path) in tiny("answers_do_n") {
+        let file = ModelFile::open(path.path()).unwrap();
+        seen |= does_not_depend_on_the_batch(&gpu, name, &file, &prompts(288), 60);
+    }
+    for model in [SMOLLM2, GEMMA3] {
+        let Some(path) = model.path() else { continue };
+        let file = ModelFile::open(&path).unwrap();
+        seen |= does_not_depend_on_the_batch(&gpu, model.name, &file, &prompts(10_000), 100);
+    }
+    assert!(seen, "nothing depends on the batch without the setting either: this test sees nothing");
 }
 
 #[test]
@@ -201,6 +257,28 @@ fn what_is_not_served_on_a_gpu_is_refused() {
     assert!(matches!(refused, EngineError::Plan(_)), "{refused}");
 }
 
+#[derive(Deserialize)]
+struct Perplexity {
+    text: String,
+}
+
+/// Teacher-forced over the first tokens of the text, on the GPU and in f32.
+fn perplexity(model: RealModel, tokenizer: &Tokenizer, reference: &Reference, here: &mut Llm<Cuda>) {
+    let fixture: Perplexity = model.fixture("perplexity");
+    let mut ids = tokenizer.encode_prompt(&fixture_text(&fixture.text));
+    ids.truncate(512);
+    let of = |rows: &[Vec<f32>]| {
+        let scored = rows.iter().zip(&ids[1..]);
+        let nll: f64 = scored.map(|(row, next)| -log_softmax(row)[*next as usize]).sum();
+        (nll / (ids.len() - 1) as f64).exp()
+    };
+    let ours = of(&logits(here, &ids));
+    let exact = of(&reference.session(KvPrecision::F16).extend(&ids, LogitsOf::From(0)).logits);
+    let off = ours / exact - 1.0;
+    println!("{}: perplexity {ours:.4}, in f32 {exact:.4}: {:+.3} %", model.name, off * 100.0);
+    assert!(off.abs() < 0.005, "{}: {ours} against {exact}", model.name);
+}
+
 fn real(model: RealModel) {
     let Some(gpu) = gpu() else { return };
     let Some(path) = model.path() else { return };
@@ -214,12 +292,18 @@ fn real(model: RealModel) {
     let ids = tokenizer.encode_prompt(text);
     let (ours, theirs) = (logits(&mut here, &ids), logits(&mut cpu, &ids));
     let (noise, size) = apart(&ours, &theirs);
-    println!("{}: logits {noise:.4} apart, of {size:.3}: {:.4}", model.name, noise / size);
+    println!("{}: logits {noise:.4} from the CPU's, of {size:.3}: {:.4}", model.name, noise / size);
     assert!(noise / size < 0.05, "logits are off");
+    let reference = Reference::open(&path);
+    let exact = reference.session(KvPrecision::F16).extend(&ids, LogitsOf::From(0)).logits;
+    let (noise, size) = apart(&ours, &exact);
+    println!("{}: logits {noise:.4} from f32, of {size:.3}: {:.4}", model.name, noise / size);
+    assert!(noise / size < 0.05, "logits are far from f32");
+    perplexity(model, &tokenizer, &reference, &mut here);
     let prompts = ["Why is the sky blue?", text, "One, two, three,"].map(|text| tokenizer.encode_prompt(text));
     let answers = generate(&mut here, &prompts, 64, Sampling::GREEDY);
     for (prompt, answer) in prompts.iter().zip(&answers) {
-        let ties = follows(&mut cpu, model.name, prompt, answer, 8.0 * noise);
+        let ties = follows(&reference, model.name, prompt, answer, 8.0 * noise);
         println!("{}: {ties} of {} tokens are near ties", model.name, answer.len());
     }
     let report = here.memory_report();
@@ -233,5 +317,5 @@ fn smollm2_gives_what_the_cpu_gives() {
 
 #[test]
 fn gemma3_gives_what_the_cpu_gives() {
-    real(common::GEMMA3);
+    real(GEMMA3);
 }

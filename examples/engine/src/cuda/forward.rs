@@ -26,7 +26,6 @@ struct Buffers<'f, P: Place> {
     qkv: StableSpanMut<'f, bf16, P>,
     q: StableSpanMut<'f, f16, P>,
     attn: StableSpanMut<'f, bf16, P>,
-    gate_up: StableSpanMut<'f, bf16, P>,
     ffn: StableSpanMut<'f, bf16, P>,
     picked: StableSpanMut<'f, f32, P>,
     picked_normed: StableSpanMut<'f, bf16, P>,
@@ -44,7 +43,6 @@ impl<'f, P: Place> Buffers<'f, P> {
             qkv: scratch.take(units.qkv)?,
             q: scratch.take(units.q)?,
             attn: scratch.take(units.q)?,
-            gate_up: scratch.take(units.ffn * 2)?,
             ffn: scratch.take(units.ffn)?,
             picked: scratch.take(units.picked)?,
             picked_normed: scratch.take(units.picked)?,
@@ -70,17 +68,40 @@ fn part<'x, T: memtier::Plain, P: Place>(
     span.range(0..units).ok_or(LaunchError::Shape { what: "workspace", expected: span.len(), found: units })
 }
 
+/// What comes behind the first `units`.
+fn rest<'x, T: memtier::Plain, P>(
+    span: &'x mut StableSpanMut<'_, T, P>,
+    units: usize,
+) -> Result<StableSpanMut<'x, T, P>, LaunchError> {
+    let found = span.len();
+    span.range(units..found).ok_or(LaunchError::Shape { what: "scratch buffer", expected: units, found })
+}
+
+fn rest_of<'x, T: memtier::Plain, P: Place>(
+    span: StableSpan<'x, T, P>,
+    units: usize,
+) -> Result<StableSpan<'x, T, P>, LaunchError> {
+    let found = span.len();
+    span.range(units..found).ok_or(LaunchError::Shape { what: "workspace", expected: units, found })
+}
+
 /// Kernels, a recorder, and the numbers of all norms: what every launch of a pass takes.
 struct Launch<'l, P: Place> {
     on: &'l Recorder<P>,
     kernels: &'l Kernels,
-    epsilon: f32,
+    arch: &'l Arch,
     tokens: usize,
-    /// Whether every token wants logits: then each is a query for itself.
-    decode: bool,
+    /// The first tokens, of which each is a query for itself.
+    decodes: usize,
 }
 
 impl<P: Place<Space = Cuda>> Launch<'_, P> {
+    /// Whether projections of so many rows normalise their inputs on the way. They do always or never where rows must not depend
+    /// on those beside them.
+    fn few(&self, rows: usize, columns: usize) -> bool {
+        !self.arch.batch_invariant && k::is_few(rows, columns)
+    }
+
     /// `rows` rows of the residual stream, normalised: on the way into the projection for few of them, else in `normed`.
     fn inputs<'x>(
         &self,
@@ -89,8 +110,9 @@ impl<P: Place<Space = Cuda>> Launch<'_, P> {
         weight: StableSpan<'x, f32, P>,
         rows: usize,
     ) -> Result<Inputs<'x, P>, LaunchError> {
-        let Launch { on, kernels, epsilon, .. } = *self;
-        if k::is_few(rows, weight.len()) {
+        let Launch { on, kernels, arch, .. } = *self;
+        let epsilon = arch.epsilon;
+        if self.few(rows, weight.len()) {
             return Ok(Inputs::Normed { x: x.read(), weight, epsilon });
         }
         k::rms_norm_wide(on, kernels, normed, x, weight, (rows, epsilon))?;
@@ -106,12 +128,12 @@ impl<P: Place<Space = Cuda>> Launch<'_, P> {
         input: StableSpan<'_, bf16, P>,
         post_norm: Option<StableSpan<'_, f32, P>>,
     ) -> Result<(), LaunchError> {
-        let Launch { on, kernels, epsilon, tokens, .. } = *self;
+        let Launch { on, kernels, arch, tokens, .. } = *self;
         let Some(weight) = post_norm else {
             return k::project_add(on, kernels, x, matrix, Inputs::Plain(input), tokens);
         };
         k::project_f32(on, kernels, delta, &[matrix], Inputs::Plain(input), tokens)?;
-        k::add_rms_norm(on, kernels, x, &*delta, weight, (tokens, epsilon))
+        k::add_rms_norm(on, kernels, x, &*delta, weight, (tokens, arch.epsilon))
     }
 }
 
@@ -128,8 +150,8 @@ pub(super) fn forward<P: Place<Space = Cuda>>(
     enter: Enter<'_, P>,
     see: See<'_, P>,
 ) -> Result<(), LaunchError> {
-    let Pass { tokens, picks } = pass;
-    let launch = Launch { on, kernels, epsilon: arch.epsilon, tokens, decode: tokens == picks };
+    let Pass { tokens, picks, decodes } = pass;
+    let launch = Launch { on, kernels, arch, tokens, decodes };
     let ModelView { weights, work, kv, table, window, window_table, .. } = view;
     let hidden = arch.weights.hidden;
     let positions = part(work.positions.read(), tokens)?;
@@ -162,22 +184,30 @@ pub(super) fn forward<P: Place<Space = Cuda>>(
         };
         let shape = RopeShape { heads: layer.kv.params.heads, pairs: rope.dims / 2, style };
         let dims = &arch.weights.layers[index];
-        let Buffers { x, normed, delta, qkv, q, attn, gate_up, ffn, partial, arrived, sees, .. } = &mut buffers;
+        let Buffers { x, normed, delta, qkv, q, attn, ffn, partial, arrived, sees, .. } = &mut buffers;
         let mut qkv = head(qkv, tokens * (dims.q_rows + 2 * dims.kv_rows))?;
         let (mut q, mut attn) = (head(q, tokens * dims.q_rows)?, head(attn, tokens * dims.q_rows)?);
 
         let matrices = [Matrix::packed(weight.q)?, Matrix::packed(weight.k)?, Matrix::packed(weight.v)?];
-        let input = launch.inputs(x, normed, weight.attn_norm, tokens)?;
-        k::project(on, kernels, &mut qkv, &matrices, input, tokens)?;
         let norms = HeadNorms { q: weight.q_norm, k: weight.k_norm, epsilon: arch.epsilon };
         let norms = layer.qk_norm.then_some(norms);
-        let at = [rows, positions, sees.read()];
         let mut attention = Attention {
             q: &mut q,
             out: &mut attn,
             work: DecodeWork { partial: &mut *partial, arrived: &mut *arrived },
         };
-        let inputs = (qkv.read(), angles, norms, shape);
+        // One token and no norms of heads: straight from the residual stream. Otherwise through the projected rows.
+        let straight = tokens == 1 && norms.is_none() && launch.few(1, hidden);
+        let input = launch.inputs(x, normed, weight.attn_norm, tokens)?;
+        if !straight {
+            k::project(on, kernels, &mut qkv, &matrices, input, tokens)?;
+        }
+        let projected = match straight {
+            true => Projected::Straight(matrices, input),
+            false => Projected::Rows(qkv.read(), norms),
+        };
+        let at = [rows, positions, sees.read()];
+        let inputs = (projected, angles, shape);
         match (layer.group, window.as_mut(), window_table.as_ref()) {
             (Group::Window, Some(pool), Some(table)) => {
                 launch.cached(layer, pool, table, at, inputs, &mut attention)?;
@@ -194,13 +224,7 @@ pub(super) fn forward<P: Place<Space = Cuda>>(
         };
         let mut ffn = head(ffn, tokens * dims.ffn)?;
         let input = launch.inputs(x, normed, weight.ffn_norm, tokens)?;
-        if k::is_few(tokens, hidden) {
-            k::project_gated(on, kernels, &mut ffn, [gate, up], input, (tokens, activation))?;
-        } else {
-            let mut gate_up = head(gate_up, tokens * dims.ffn * 2)?;
-            k::project(on, kernels, &mut gate_up, &[gate, up], input, tokens)?;
-            k::gate(on, kernels, &mut ffn, &gate_up, dims.ffn, activation)?;
-        }
+        k::project_gated(on, kernels, &mut ffn, [gate, up], input, (tokens, activation))?;
         launch.back(x, delta, Matrix::packed(weight.down)?, ffn.read(), post(weight.post_ffn_norm))?;
         see(arch.first + index, x.read())?;
     }
@@ -228,8 +252,13 @@ struct Attention<'x, 's, 'w, P: Place> {
     work: DecodeWork<'x, 'w, P>,
 }
 
-/// The projected rows, the angles of their tokens, the norms of heads, and how they rotate.
-type Projected<'x, P> = (StableSpan<'x, bf16, P>, StableSpan<'x, f32, P>, Option<HeadNorms<'x, P, f32>>, RopeShape);
+/// Where queries, keys and values come from.
+enum Projected<'x, P: Place> {
+    /// One token's residual stream and its norm, through these matrices.
+    Straight([Matrix<'x, P>; 3], Inputs<'x, P>),
+    /// Rows that are projected already, and the norms of heads.
+    Rows(StableSpan<'x, bf16, P>, Option<HeadNorms<'x, P, f32>>),
+}
 
 impl<P: Place<Space = Cuda>> Launch<'_, P> {
     /// Writes this pass's keys and values, and attends.
@@ -239,24 +268,41 @@ impl<P: Place<Space = Cuda>> Launch<'_, P> {
         pool: &mut PoolView<'_, K, P>,
         table: &PageTableView<'_, K, P>,
         [rows, positions, sees]: [StableSpan<'_, u32, P>; 3],
-        (qkv, angles, norms, rope): Projected<'_, P>,
+        (projected, angles, rope): (Projected<'_, P>, StableSpan<'_, f32, P>, RopeShape),
         attention: &mut Attention<'_, '_, '_, P>,
     ) -> Result<(), LaunchError> {
-        let Launch { on, kernels, tokens, decode, .. } = *self;
+        let Launch { on, kernels, arch, tokens, decodes } = *self;
         let Attention { q, out, work } = attention;
         let params = layer.kv.params;
         let (kv_heads, head_dim) = (layer.kv.shape.kv_heads, layer.kv.shape.head_dim);
         let kv = PagedKv { layer_base: layer.kv.base, kv_heads, head_dim };
         let at = [rows, positions];
-        k::rope_kv_write(on, kernels, q, &mut pool.slab_mut(), table.ids(), qkv, angles, at, norms, (kv, rope))?;
+        let shapes = (kv, rope);
+        let (slab, ids) = (&mut pool.slab_mut(), table.ids());
+        match projected {
+            Projected::Straight(matrices, x) => {
+                k::project_rope_kv_write(on, kernels, q, slab, ids, matrices, x, angles, at, shapes)?;
+            }
+            Projected::Rows(qkv, norms) => {
+                k::rope_kv_write(on, kernels, q, slab, ids, qkv, angles, at, norms, shapes)?;
+            }
+        }
         let window = params.window.map(|window| window as usize);
         let (heads, scale, softcap) = (params.heads, params.scale, params.softcap);
-        if !decode {
-            let shape = PrefillShape { heads, scale, window, softcap };
-            return k::paged_prefill(on, kernels, out, &**q, &pool.slab(), table.ids(), at, (kv, shape));
+        let (slab, ids, width) = (&pool.slab(), table.ids(), heads * head_dim);
+        if decodes > 0 {
+            let (mut out, q) = (head(out, decodes * width)?, part(q.read(), decodes * width)?);
+            let at = [part(rows, decodes)?, part(sees, decodes)?];
+            let shape = DecodeShape { heads, scale, window, softcap, shares: shares(arch, layer, decodes) };
+            let work = DecodeWork { partial: &mut *work.partial, arrived: &mut *work.arrived };
+            k::paged_decode(on, kernels, &mut out, work, q, slab, ids, at, (kv, shape))?;
         }
-        let shape = DecodeShape { heads, scale, window, softcap, shares: shares(layer, tokens) };
-        let work = DecodeWork { partial: &mut *work.partial, arrived: &mut *work.arrived };
-        k::paged_decode(on, kernels, out, work, &**q, &pool.slab(), table.ids(), [rows, sees], (kv, shape))
+        if decodes < tokens {
+            let (mut out, q) = (rest(out, decodes * width)?, rest_of(q.read(), decodes * width)?);
+            let at = [rest_of(rows, decodes)?, rest_of(positions, decodes)?];
+            let shape = PrefillShape { heads, scale, window, softcap };
+            k::paged_prefill(on, kernels, &mut out, q, slab, ids, at, (kv, shape))?;
+        }
+        Ok(())
     }
 }

@@ -178,8 +178,9 @@ impl Compute for Cuda {
         enter: Enter<'_, P>,
         see: See<'_, P>,
     ) -> Result<(), LaunchError> {
-        let units = Units::new(arch, pass.tokens, pass.picks);
+        let units = Units::new(arch, pass);
         let units = units.ok_or(LaunchError::Unsupported { what: "forward pass", why: "its scratch overflows" })?;
-        forward::forward(&ops.kernels, arch, (pass, units), view, on, scratch, logits, enter, see)
+        let kernels = ops.kernels.clone().batch_invariant(arch.batch_invariant);
+        forward::forward(&kernels, arch, (pass, units), view, on, scratch, logits, enter, see)
     }
 }

@@ -3,7 +3,10 @@
 use memtier::{Bytes, SizeError};
 use memtier_cuda::kernels::DecodeShape;
 
-use crate::arch::{Arch, LayerArch};
+use crate::{
+    arch::{Arch, LayerArch},
+    forward::Pass,
+};
 
 /// Blocks of the attention kernel that fill a device.
 const BLOCKS: usize = 264;
@@ -23,7 +26,7 @@ pub(super) struct Units {
     pub(super) qkv: usize,
     /// Queries (f16), and what attention gives (bf16).
     pub(super) q: usize,
-    /// Between the feed-forward projections: bf16. Gate and value together are twice as many.
+    /// Between the feed-forward projections: bf16.
     pub(super) ffn: usize,
     /// The rows that want logits (f32), and their norm (bf16).
     pub(super) picked: usize,
@@ -45,26 +48,31 @@ fn groups(layer: &LayerArch) -> usize {
     layer.kv.params.heads.div_ceil(kv_heads).div_ceil(TOGETHER)
 }
 
-/// Shares of each of `tokens` queries, from what is known when the pass is planned: the same for a graph and an eager pass.
-pub(super) fn shares(layer: &LayerArch, tokens: usize) -> usize {
-    let blocks = tokens.max(1).saturating_mul(layer.kv.shape.kv_heads.max(1)).saturating_mul(groups(layer).max(1));
+/// Shares of each of `queries` queries, from what is known when the pass is planned: the same for a graph and an eager pass. A
+/// result depends on them, so where it must not depend on the batch they do not either.
+pub(super) fn shares(arch: &Arch, layer: &LayerArch, queries: usize) -> usize {
+    if arch.batch_invariant {
+        return MOST_SHARES;
+    }
+    let blocks = queries.max(1).saturating_mul(layer.kv.shape.kv_heads.max(1)).saturating_mul(groups(layer).max(1));
     (BLOCKS / blocks.max(1)).clamp(1, MOST_SHARES)
 }
 
 impl Units {
-    /// For a pass of `tokens` tokens, of which `picks` want logits. `None` when a size overflows.
-    pub(super) fn new(arch: &Arch, tokens: usize, picks: usize) -> Option<Self> {
+    /// For a pass of `tokens` tokens, of which `picks` want logits and at most `decodes` are queries for themselves. `None` when a size
+    /// overflows.
+    pub(super) fn new(arch: &Arch, Pass { tokens, picks, decodes }: Pass) -> Option<Self> {
         let layers = &arch.weights.layers;
         let widest = |of: fn(&crate::weights::LayerDims) -> usize| layers.iter().map(of).max().unwrap_or(1);
         let hidden = arch.weights.hidden;
         let rows = |columns: usize| tokens.checked_mul(columns);
         let angles = arch.ropes.iter().map(|rope| rope.dims).max().unwrap_or(2);
-        let partial = |layer: &LayerArch| match shares(layer, tokens) {
+        let partial = |layer: &LayerArch| match shares(arch, layer, decodes) {
             1 => Some(1),
             shares => {
-                let heads = layer.kv.params.heads;
-                let shape = DecodeShape { heads, scale: 1.0, window: None, softcap: None, shares };
-                shape.partial_units(tokens, layer.kv.shape.head_dim)
+                let (heads, scale) = (layer.kv.params.heads, layer.kv.params.scale);
+                let shape = DecodeShape { heads, scale, window: None, softcap: None, shares };
+                shape.partial_units(decodes, layer.kv.shape.head_dim)
             }
         };
         let partial = arch.layers.iter().try_fold(1, |most: usize, layer| Some(most.max(partial(layer)?)))?;
@@ -78,7 +86,7 @@ impl Units {
             picked: picks.checked_mul(hidden)?,
             angles: rows(angles)?,
             partial,
-            arrived: rows(arrived)?,
+            arrived: decodes.checked_mul(arrived)?,
             tokens,
             logits: picks.checked_mul(arch.vocab())?,
         })
@@ -88,7 +96,7 @@ impl Units {
     fn bytes(&self, ropes: usize) -> Option<u64> {
         let Units { hidden, delta, qkv, q, ffn, picked, angles, partial, arrived, tokens, logits } = *self;
         let wide = [hidden, delta, picked, partial, arrived, tokens, logits].map(|units| (units, 4));
-        let half = [hidden, qkv, q, q, ffn, ffn.checked_mul(2)?, picked].map(|units| (units, 2));
+        let half = [hidden, qkv, q, q, ffn, picked].map(|units| (units, 2));
         let angles = std::iter::repeat_n((angles, 4), ropes);
         wide.into_iter().chain(half).chain(angles).try_fold(0u64, |sum, (units, size)| {
             sum.checked_add((units as u64).checked_mul(size)?.checked_next_multiple_of(256)?)
@@ -103,9 +111,14 @@ impl Units {
 /// [`SizeError::Overflow`].
 pub(super) fn bytes(arch: &Arch, tokens: usize, picks: usize) -> Result<Bytes, SizeError> {
     let overflow = SizeError::Overflow { field: "forward scratch" };
-    let of = |tokens: usize| Units::new(arch, tokens, picks.min(tokens))?.bytes(arch.ropes.len());
-    // Beyond this many tokens nothing is shared, and everything grows with them.
-    let mut sizes = (1..=tokens.min(BLOCKS)).chain([tokens]).map(of);
+    let of = |(tokens, decodes): (usize, usize)| {
+        // Every query for itself wants logits.
+        let picks = picks.min(tokens);
+        Units::new(arch, Pass { tokens, picks, decodes })?.bytes(arch.ropes.len())
+    };
+    // Beyond this many queries nothing is shared, and everything grows with the tokens.
+    let most = picks.min(tokens);
+    let mut sizes = (1..=most.min(BLOCKS)).chain([most]).map(|decodes| (tokens, decodes)).map(of);
     let most = sizes.try_fold(0, |most: u64, bytes| Some(most.max(bytes?)));
     most.map(Bytes::new).ok_or(overflow)
 }

@@ -19,6 +19,8 @@ pub(super) struct Batch {
     pub(super) sampling: Vec<f32>,
     pub(super) random: Vec<u32>,
     pub(super) sampled: Vec<u32>,
+    /// Tokens, the first ones, of answers that go on.
+    pub(super) decodes: usize,
     /// What each request has of the pass.
     pub(super) shares: Vec<Share>,
 }
@@ -51,6 +53,7 @@ impl Batch {
             sampling: Vec::with_capacity(2 * picks),
             random: Vec::with_capacity(3 * picks),
             sampled: vec![0; picks],
+            decodes: 0,
             shares: Vec::with_capacity(rows),
         }
     }
@@ -61,6 +64,7 @@ impl Batch {
         }
         self.sampling.clear();
         self.shares.clear();
+        self.decodes = 0;
     }
 
     /// Takes `count` pending tokens of a request into the pass; its last one wants logits if nothing is left.

@@ -145,7 +145,7 @@ impl Front {
                 }
                 Ok(())
             };
-            let pass = Pass { tokens, picks: 0 };
+            let pass = Pass { tokens, picks: 0, decodes: 0 };
             forward(cpu, arch, pass, buffers, on, frame.nested(), &mut logits, &mut enter, &mut see)?;
         }
         *fence = Some(step.finish()?);

@@ -36,7 +36,7 @@ impl<S: Compute> Graphs<S> {
         engine: &mut Engine<Serving<Model<S>>>,
         stream: &mut Stream<S>,
     ) -> Result<Option<Graph<S>>, EngineError> {
-        let Some(cache) = self.cache.as_mut().filter(|_| pass.tokens == pass.picks && pass.tokens > 0) else {
+        let Some(cache) = self.cache.as_mut().filter(|_| pass.tokens > 0 && pass == Pass::decode(pass.tokens)) else {
             return Ok(None);
         };
         let record = |pass: &Pass| -> Result<Graph<S>, RecordError> {

@@ -57,10 +57,16 @@ impl<S: Compute> Llm<S> {
         let mut waits = None;
         let mut left = chunk.max(settings.max_batch * (1 + settings.draft));
         for decoding in [true, false] {
+            if !decoding {
+                batch.decodes = batch.tokens.len();
+            }
             for (row, sequence) in sequences.iter_mut().enumerate() {
                 let Some(sequence) = sequence else { continue };
                 let pending = sequence.pending();
-                if pending == 0 || (pending == 1) != decoding || sequence.tokens.len() > sequence.most || left == 0 {
+                // What has one token left is a query for itself. Where answers must not depend on what runs beside them, only the answer
+                // goes by that: how a prompt is cut depends on the others.
+                let answers = if settings.batch_invariant { sequence.answers() } else { pending == 1 };
+                if pending == 0 || answers != decoding || sequence.tokens.len() > sequence.most || left == 0 {
                     continue;
                 }
                 let room = left.min(sequence.room());
@@ -137,7 +143,7 @@ impl<S: Compute> Llm<S> {
                 }
             }
         }
-        let pass = Pass { tokens: batch.tokens.len(), picks: batch.picks.len() };
+        let pass = Pass { tokens: batch.tokens.len(), picks: batch.picks.len(), decodes: batch.decodes };
         let replayed = logits.is_none() && probe.is_none() && front.is_none();
         let graph = if replayed { graphs.of(pass, (&*ops, arch), engine, stream)? } else { None };
         let mut step = engine.step(stream)?;

@@ -38,6 +38,7 @@ impl<S: Compute> Llm<S> {
             self.batch.sampling.clear();
             self.batch.random.clear();
             (0..count).for_each(|index| self.batch.pick(sequence, index));
+            self.batch.decodes = count;
             let logits = &mut logits[..count * vocab];
             let probe: Option<Probe<'_>> = match &mut probe {
                 Some(probe) => Some(&mut **probe),

@@ -162,7 +162,7 @@ impl<S: Compute> Llm<S> {
             return Ok(());
         }
         for tokens in 1..=self.settings.graphs.min(self.settings.max_batch) {
-            let pass = Pass { tokens, picks: tokens };
+            let pass = Pass::decode(tokens);
             self.graphs.of(pass, (&self.ops, &self.main.arch), &mut self.engine, &mut self.stream)?;
         }
         Ok(())

@@ -48,9 +48,10 @@ impl RealModel {
     }
 }
 
-/// The text of a fixture file.
+/// The text of a fixture file: of the sources, or of the folder `MEMTIER_FIXTURES` where the sources are not.
 pub fn fixture_text(file: &str) -> String {
-    let path = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests").join("fixtures").join(file);
+    let sources = || PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests").join("fixtures");
+    let path = std::env::var_os("MEMTIER_FIXTURES").map_or_else(sources, PathBuf::from).join(file);
     std::fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
 }
 

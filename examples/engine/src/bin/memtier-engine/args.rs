@@ -92,6 +92,7 @@ Serves a GGUF model from memory that was planned to the byte.
   --vram-budget SIZE    what may be used of the device; bounds --budget, or the layers of --gpu-layers
   --draft N             tokens that a greedy answer guesses ahead, from what it has seen (0)
   --no-prefix-cache     compute every prompt anew
+  --batch-invariant     on a GPU: an answer is the same to the bit whatever is served beside it
   --window-snapshots N  copies of sliding windows for cached prompts (2)
   --cold-blocks N       blocks of a second tier for cached prompts that the pool has no room for (0)
   --cold-snapshots N    copies of sliding windows beside them (8)
@@ -197,6 +198,7 @@ const FLAGS: &[&str] = &[
     "spill-ahead",
     "prefix-store",
     "no-prefix-cache",
+    "batch-invariant",
     "queue",
     "graphs",
     "kv-low",
@@ -271,6 +273,10 @@ pub(crate) fn read(args: impl Iterator<Item = OsString>) -> Result<Option<Args>,
         }
         if flag == "no-prefix-cache" {
             read.settings.prefix_cache = false;
+            continue;
+        }
+        if flag == "batch-invariant" {
+            read.settings.batch_invariant = true;
             continue;
         }
         if flag == "raw" {
