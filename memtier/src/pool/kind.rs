@@ -60,7 +60,8 @@ impl<E: Plain> PoolKind for SwaKv<E> {
 #[diagnostic::on_unimplemented(
     message = "`{Self}` blocks must stay unshared",
     label = "its blocks are overwritten in place",
-    note = "a second referent would see another position's values; only append-only kinds (`GlobalKv`) share a prefix"
+    note = "a second referent would see another position's values; only append-only kinds (`GlobalKv`) share a prefix",
+    note = "for a second request give it a ticket of its own and copy the blocks (`PoolView::copy_pair`); for a prefix keep a copy with `Snapshots`"
 )]
 pub trait Shareable: PoolKind {}
 impl<E: Plain> Shareable for GlobalKv<E> {}
