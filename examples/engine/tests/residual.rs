@@ -3,7 +3,7 @@
 
 mod common;
 
-use common::{SMOLLM2, fixture_text, tiny_file};
+use common::{SMOLLM2, fixture_text, logits, relative, tiny_file};
 use memtier::{Bytes, plan::KvDtype};
 use memtier_engine::{
     EngineError, Llm, ModelFile, Row, Sampling, Settings, Streaming, kv_types::KvTypes, tokenizer::Tokenizer,
@@ -46,19 +46,6 @@ fn end(llm: &mut Llm, row: Row) -> Vec<u32> {
     let tokens = llm.tokens(row).unwrap().to_vec();
     llm.end(row).unwrap();
     tokens
-}
-
-fn logits(llm: &mut Llm, tokens: &[u32]) -> Vec<f32> {
-    let mut all = Vec::new();
-    llm.score(tokens, &mut |_, row| all.extend_from_slice(row), None).unwrap();
-    all
-}
-
-/// Root mean square of the difference, relative to that of `b`.
-fn relative(a: &[f32], b: &[f32]) -> f64 {
-    let square = |x: &mut dyn Iterator<Item = f64>| x.map(|x| x * x).sum::<f64>();
-    let difference = square(&mut a.iter().zip(b).map(|(a, b)| f64::from(a - b)));
-    (difference / square(&mut b.iter().map(|b| f64::from(*b)))).sqrt()
 }
 
 #[test]

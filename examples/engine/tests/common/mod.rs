@@ -9,6 +9,7 @@ use std::{
     sync::atomic::{AtomicU64, Ordering},
 };
 
+use memtier_engine::Llm;
 use memtier_model::write::TinyModel;
 use serde::de::DeserializeOwned;
 
@@ -133,4 +134,18 @@ impl Drop for Tree {
     fn drop(&mut self) {
         let _ = std::fs::remove_dir_all(&self.0);
     }
+}
+
+/// Teacher-forced logits of all positions.
+pub fn logits(llm: &mut Llm, tokens: &[u32]) -> Vec<f32> {
+    let mut all = Vec::new();
+    llm.score(tokens, &mut |_, row| all.extend_from_slice(row), None).unwrap();
+    all
+}
+
+/// Root mean square of the difference, relative to that of `b`.
+pub fn relative(a: &[f32], b: &[f32]) -> f64 {
+    let square = |x: &mut dyn Iterator<Item = f64>| x.map(|x| x * x).sum::<f64>();
+    let difference = square(&mut a.iter().zip(b).map(|(a, b)| f64::from(a - b)));
+    (difference / square(&mut b.iter().map(|b| f64::from(*b)))).sqrt()
 }
