@@ -127,7 +127,7 @@ fn inside_the_group() {
         let began = Instant::now();
         while server.llm.limits().level != level {
             server.turn(true);
-            assert!(began.elapsed() < Duration::from_secs(10), "{level} never came: {}", watcher.snapshot());
+            assert!(began.elapsed() < Duration::from_secs(60), "{level} never came: {}", watcher.snapshot());
             thread::sleep(Duration::from_millis(1));
         }
         slowest = slowest.max(began.elapsed());
@@ -144,8 +144,10 @@ fn inside_the_group() {
         );
     }
     server.finish();
-    // The interval and the time of a pass; a loaded test machine gets more of the latter.
-    assert!(slowest < Duration::from_secs(1), "{slowest:?}");
+    if common::times_matter() {
+        // The interval and the time of a pass.
+        assert!(slowest < Duration::from_secs(1), "{slowest:?}");
+    }
     println!("slowest signal to effect {slowest:?}, {} served, {} told no", server.finished.len(), server.refused);
     assert_eq!(server.llm.limits().limits, configured, "all undone");
     assert_eq!(server.finished.len() as u32, server.submitted, "everybody was served in the end");

@@ -1,5 +1,5 @@
 //! Thousands of requests with shared prefixes, forks and guesses, of which three of ten are cancelled, at points of their lives that are drawn
-//! evenly: `MEMTIER_REQUESTS=20000 cargo test --release -p memtier-engine --test soak -- --nocapture` runs as many.
+//! evenly: `MEMTIER_REQUESTS=20000 MEMTIER_TIMES=1 cargo test --release -p memtier-engine --test soak -- --nocapture` runs as many.
 
 mod common;
 
@@ -83,7 +83,7 @@ impl Soak {
         let file = ModelFile::open(file.path()).unwrap();
         Soak {
             llm: Llm::open(&file, &settings, &mut |_| ()).unwrap(),
-            random: Random(1),
+            random: Random(std::env::var("MEMTIER_SEED").ok().and_then(|seed| seed.parse().ok()).unwrap_or(1)),
             deck: Vec::new(),
             waiting: BTreeMap::new(),
             running: BTreeMap::new(),
@@ -297,7 +297,8 @@ fn quantile(times: &[Duration], percent: usize) -> Duration {
     times[(times.len() * percent / 100).min(times.len() - 1)]
 }
 
-/// The medians of the first and of the last thousand. Room for a busy machine: what grows with what was served grows by far more.
+/// The medians of the first and of the last thousand. They are printed by every run, and held to in a long one that asks for it
+/// (`MEMTIER_TIMES=1`): a machine that does other things beside would fail a short one.
 fn is_flat(what: &str, times: &[Duration]) {
     let part = (times.len() / 4).min(1000);
     let (first, last) = (quantile(&times[..part], 50), quantile(&times[times.len() - part..], 50));
@@ -307,7 +308,9 @@ fn is_flat(what: &str, times: &[Duration]) {
         quantile(times, 99),
         quantile(times, 100)
     );
-    assert!(last < 5 * first + Duration::from_micros(50), "{what}: {first:?} at first, {last:?} at last");
+    if common::times_matter() {
+        assert!(last < 2 * first + Duration::from_micros(5), "{what}: {first:?} at first, {last:?} at last");
+    }
 }
 
 #[test]

@@ -13,6 +13,11 @@ use memtier_engine::Llm;
 use memtier_model::write::TinyModel;
 use serde::de::DeserializeOwned;
 
+/// Whether somebody asked for assertions of times (`MEMTIER_TIMES=1`): they want a quiet machine, so `cargo xtask test` does not.
+pub fn times_matter() -> bool {
+    std::env::var_os("MEMTIER_TIMES").is_some()
+}
+
 /// A real model that tests run on when it is in the cache folder.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RealModel {
@@ -62,7 +67,10 @@ pub struct Temporary(PathBuf);
 impl Temporary {
     /// A file of these bytes.
     pub fn new(name: &str, bytes: &[u8]) -> Self {
-        let path = std::env::temp_dir().join(format!("memtier-{}-{name}", std::process::id()));
+        // A number of its own: tests of one program run beside each other, and may give the same name.
+        static NEXT: AtomicU64 = AtomicU64::new(0);
+        let next = NEXT.fetch_add(1, Ordering::Relaxed);
+        let path = std::env::temp_dir().join(format!("memtier-{}-{next}-{name}", std::process::id()));
         std::fs::write(&path, bytes).unwrap();
         Temporary(path)
     }
