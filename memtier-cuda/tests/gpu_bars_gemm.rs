@@ -16,7 +16,7 @@ use memtier_cuda::{
         project_tiled_f32, rms_norm_wide, tile, tile_fp8,
     },
 };
-use support::{Dims, Rng, Toy, ToySpec, backend, kernels as load_kernels, pool};
+use support::{Dims, Rng, Toy, ToySpec, backend, kernels as load_kernels, pool, skipped_without_a_real_device};
 
 /// Elements of all sets of weights, of inputs and of outputs; bytes of all sets of tiles.
 const WEIGHTS: usize = 4 << 26;
@@ -252,6 +252,9 @@ fn time(engine: &mut Engine<Serving<Toy>>, stream: &mut Stream<Cuda>, graph: Gra
 
 #[test]
 fn bars() {
+    if skipped_without_a_real_device("times are taken here") {
+        return;
+    }
     let Some(backend) = backend() else { return };
     let kernels = load_kernels(&backend);
     let library = CublasLt::open(&backend, None);
@@ -345,6 +348,9 @@ fn check(
 /// CPU time of a launch of cuBLASLt through the wrapper, and what the wrapper adds.
 #[test]
 fn what_a_launch_costs() {
+    if skipped_without_a_real_device("times are taken here") {
+        return;
+    }
     let Some(mut rig) = support::Rig::new(Bytes::mib(64), pool(16, 1024, 8), TableSpec { rows: 2, columns: 4 }) else {
         return;
     };

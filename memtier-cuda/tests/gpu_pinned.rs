@@ -9,7 +9,7 @@ use memtier::{
     Space, Step, StreamSpec, TableSpec, Tag,
 };
 use memtier_cuda::{PinnedBackend, kernels};
-use support::{Dims, Rng, Toy, ToySpec, backend, kernels as load_kernels, pool};
+use support::{Dims, Rng, Toy, ToySpec, backend, kernels as load_kernels, pool, sized, skipped_when_emulated};
 
 const TAG: Tag = Tag { name: "test", phase: PhaseName::Planning, pinned: false };
 
@@ -29,7 +29,7 @@ fn rate(queue: &dyn Queue, bytes: u64, rounds: u64, mut copy: impl FnMut()) -> (
 #[test]
 fn copies_through_page_locked_memory_and_through_other() {
     let Some(backend) = backend() else { return };
-    let bytes = Bytes::mib(256);
+    let bytes = sized(&backend, Bytes::mib(256), Bytes::mib(16));
     let device = backend.reserve(TAG, bytes, bytes).unwrap();
     let pageable = HostBackend::new();
     let pinned = PinnedBackend::new(&backend);
@@ -60,6 +60,9 @@ fn copies_through_page_locked_memory_and_through_other() {
     }
     // SAFETY: as above.
     unsafe { backend.release(TAG, device, bytes, bytes) }.unwrap();
+    if skipped_when_emulated(&backend, "times are compared here") {
+        return;
+    }
     assert!(rates[0].2 < rates[1].2, "a copy of page-locked memory kept the thread as long as one of other memory");
 }
 
@@ -140,13 +143,13 @@ fn a_registration_that_is_refused_takes_nothing() {
 
 #[test]
 fn results_are_read_back_while_the_next_step_runs() {
-    const N: usize = 16 << 20;
     let Some(backend) = backend() else { return };
+    let n = sized(&backend, 16 << 20, 1 << 20);
     let kernels = load_kernels(&backend);
     let device = Device::new(backend.clone(), Bytes::gib(1));
     let host = Device::new(PinnedBackend::new(&backend), Bytes::mib(256));
     let mut engine = Engine::open(&device).with(&host).map_err(|_| "another space").unwrap();
-    let dims = Dims { elements: N };
+    let dims = Dims { elements: n };
     let table = TableSpec { rows: 2, columns: 4 };
     let lines = engine.declare_bundle::<Toy>(ToySpec {
         weights: Dims { elements: 16 },
@@ -155,11 +158,11 @@ fn results_are_read_back_while_the_next_step_runs() {
         table,
     });
     let stream = engine.declare(StreamSpec { scratch: Bytes::mib(1) });
-    let buffers = [(); 2].map(|()| engine.declare::<Pinned<f32>>(PinnedSpec { len: N }));
+    let buffers = [(); 2].map(|()| engine.declare::<Pinned<f32>>(PinnedSpec { len: n }));
     let mut engine = engine.plan(Limits::new(Cuda::NAME, Bytes::gib(1))).unwrap().carve(lines).unwrap();
     let mut stream = engine.open_stream(stream).unwrap();
     let mut free: Vec<_> = buffers.into_iter().map(|line| engine.pin(line).unwrap()).collect();
-    assert_eq!(host.report().live, Bytes::mib(128), "page-locked memory has a budget and books of its own");
+    assert_eq!(host.report().live, Bytes::new(8 * n as u64), "page-locked memory has a budget and books of its own");
     let mut engine = engine.serve::<Toy>().unwrap();
 
     // Results of a step are looked at when the next one is under way.
@@ -186,7 +189,9 @@ fn results_are_read_back_while_the_next_step_runs() {
     }
     println!("read back of 64 MiB: queued in {:.1} us, waited {:.1} us at most", queued * 1e6, waited * 1e6);
     // 64 MiB take more than a millisecond: whoever queues them does not wait for them.
-    assert!(queued < 3e-4, "{queued}");
+    if !skipped_when_emulated(&backend, "a time is compared here") {
+        assert!(queued < 3e-4, "{queued}");
+    }
     drop(before);
     assert_eq!(host.report().pinned_acquisitions, 0, "page-locked memory was taken while serving");
     drop((engine.drain().unwrap().end_model(), stream, free));

@@ -3,7 +3,7 @@
 mod support;
 
 use memtier::{Backend, Bytes, PhaseName, Queue, Tag};
-use support::{Rng, backend};
+use support::{Held, Rng, backend, sized};
 
 const TAG: Tag = Tag { name: "test", phase: PhaseName::Planning, pinned: false };
 
@@ -51,13 +51,14 @@ fn long_work(queue: &dyn Queue, base: u64, half: u64) {
 fn marks_settle_when_the_device_is_done_and_not_before() {
     let Some(backend) = backend() else { return };
     let queue = backend.open_queue(TAG).unwrap();
-    let bytes = Bytes::gib(4);
+    let bytes = sized(&backend, Bytes::gib(4), Bytes::mib(64));
     let base = backend.reserve(TAG, bytes, bytes).unwrap();
     let half = bytes.count() / 2;
     // With nothing queued, a mark is settled at once.
     queue.mark(3).unwrap();
     assert_eq!(queue.settled(), 3);
     queue.wait(3).unwrap();
+    let held = Held::new(&backend);
     long_work(&*queue, base, half);
     queue.mark(4).unwrap();
     // 32 GiB of traffic take milliseconds.
@@ -65,9 +66,11 @@ fn marks_settle_when_the_device_is_done_and_not_before() {
     // Nothing in between: the latest mark stands for both.
     queue.mark(5).unwrap();
     assert_eq!(queue.settled(), 3);
+    drop(held);
     queue.wait(5).unwrap();
     assert_eq!(queue.settled(), 5);
     // More marks than there are events, each behind work: they fold, and the last one still stands for all.
+    let held = Held::new(&backend);
     long_work(&*queue, base, half);
     for step in 6..300 {
         // SAFETY: committed; the device does it in order.
@@ -75,6 +78,7 @@ fn marks_settle_when_the_device_is_done_and_not_before() {
         queue.mark(step).unwrap();
     }
     assert!(queue.settled() < 299);
+    drop(held);
     queue.wait(299).unwrap();
     assert_eq!(queue.settled(), 299);
     // Waiting for an early one of several does not need the late ones.
@@ -91,7 +95,7 @@ fn marks_settle_when_the_device_is_done_and_not_before() {
 #[test]
 fn a_queue_that_is_dropped_with_work_in_flight_waits_for_it() {
     let Some(backend) = backend() else { return };
-    let bytes = Bytes::gib(2);
+    let bytes = sized(&backend, Bytes::gib(2), Bytes::mib(64));
     let base = backend.reserve(TAG, bytes, bytes).unwrap();
     for _ in 0..3 {
         let queue = backend.open_queue(TAG).unwrap();

@@ -10,7 +10,7 @@ use memtier::{
 use memtier_cuda::kernels::{
     self, Activation, DecodeShape, DecodeWork, PagedKv, paged_decode, residual_rms_norm_bf16, rms_norm_bf16,
 };
-use support::{Rig, Rng, ToyView, pool};
+use support::{Rig, Rng, ToyView, pool, skipped_without_a_real_device};
 
 /// Rounds of every measurement; the median counts.
 const ROUNDS: usize = 7;
@@ -70,6 +70,9 @@ fn filled<'f>(
 
 #[test]
 fn small_ops() {
+    if skipped_without_a_real_device("times are taken here") {
+        return;
+    }
     let table = TableSpec { rows: 2, columns: 4 };
     let Some(mut rig) = Rig::new(Bytes::gib(4), pool(16, 4096, 8), table) else { return };
     let info = rig.backend.info().clone();
@@ -112,6 +115,9 @@ fn small_ops() {
 
 #[test]
 fn decode() {
+    if skipped_without_a_real_device("times are taken here") {
+        return;
+    }
     let cases = [
         (32, 4096, 8, 4, 128),
         (128, 1024, 8, 4, 128),

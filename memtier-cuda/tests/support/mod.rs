@@ -33,6 +33,65 @@ pub fn backend() -> Option<CudaBackend> {
     }
 }
 
+/// The emulated device's name (`emulator/` in this repository).
+pub const EMULATED: &str = "memtier emulated GPU";
+
+/// Whether the device is an emulated one: it shows what kernels compute and what the driver refuses, and nothing of times or of
+/// NVIDIA's libraries.
+pub fn is_emulated(backend: &CudaBackend) -> bool {
+    backend.info().name == EMULATED
+}
+
+/// Whether a test that takes times, or needs NVIDIA's libraries, is over: on an emulated device, which it says.
+pub fn skipped_when_emulated(backend: &CudaBackend, what: &str) -> bool {
+    let emulated = is_emulated(backend);
+    if emulated {
+        println!("skipped: {what}, and this is an emulated device");
+    }
+    emulated
+}
+
+/// The same where there is no device at all.
+pub fn skipped_without_a_real_device(what: &str) -> bool {
+    backend().is_none_or(|backend| skipped_when_emulated(&backend, what))
+}
+
+/// What a real device is given, or an emulated one, which is some thousand times slower. `MEMTIER_EMULATED_LONG` gives it the same.
+pub fn sized<T>(backend: &CudaBackend, real: T, emulated: T) -> T {
+    if is_emulated(backend) && env::var_os("MEMTIER_EMULATED_LONG").is_none() { emulated } else { real }
+}
+
+/// An emulated device that begins nothing while this lives, so that work which a real one would take a while for is still to be done.
+/// Nothing on a real one.
+pub struct Held(bool);
+
+impl Held {
+    pub fn new(backend: &CudaBackend) -> Self {
+        let held = is_emulated(backend);
+        if held {
+            Held::set(true);
+        }
+        Held(held)
+    }
+
+    fn set(held: bool) {
+        // SAFETY: the driver is there, and is the emulated one, whose function has this type.
+        let result = unsafe {
+            let library = cudarc::driver::sys::culib();
+            library.get::<unsafe extern "C" fn(std::ffi::c_int) -> u32>(b"memtierEmulatedHold").unwrap()(held.into())
+        };
+        assert_eq!(result, 0);
+    }
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        if self.0 {
+            Held::set(false);
+        }
+    }
+}
+
 /// One test at a time: they compare what the driver says is free. Held until the test's thread ends.
 fn alone() {
     static ALONE: Mutex<()> = Mutex::new(());
