@@ -1,9 +1,8 @@
-//! Where a model is served from: whose memory it is in, what launches need there, and the forward pass. Everything around it
-//! (plan, load, requests, page tables, graphs) is the same code.
+//! Where a model is served from: whose memory it is in, what launches need there, and the operations of a pass. Everything
+//! around them (the model itself, plan, load, requests, page tables, graphs) is the same code.
 
 use memtier::{
-    Bytes, Device, Host, HostBackend, LaunchError, Place, Recorder, ScratchFrame, SizeError, Space, StableSpan,
-    StableSpanMut,
+    Bytes, Device, Host, HostBackend, Place, SizeError, Space,
     reserve::{ReserveKey, StartUp, process_resident},
 };
 
@@ -11,18 +10,17 @@ use crate::{
     EngineError,
     arch::Arch,
     config::Settings,
-    forward::{self, Enter, Pass},
-    model::{ModelView, ScratchUnits},
-    ops::Cpu,
+    model::ScratchUnits,
+    operations::Operations,
+    ops::{Cpu, CpuRun},
 };
-
-/// Sees the residual stream behind a layer.
-pub type See<'e, P> = &'e mut dyn FnMut(usize, StableSpan<'_, f32, P>) -> Result<(), LaunchError>;
 
 /// A space that models are served from.
 pub trait Compute: Space {
     /// What launches need: threads, compiled kernels. A name: clones share it.
     type Ops: Clone + Send + Sync + 'static;
+    /// A pass under way: what [`forward`](crate::forward::forward) does its operations on.
+    type Run<'p, P: Place<Space = Self> + 'p>: Operations<'p, Self, P>;
     /// Whether its memory is the process's own.
     const ON_HOST: bool;
     /// What the plan keeps for a recorded pass.
@@ -69,27 +67,11 @@ pub trait Compute: Space {
     /// # Errors
     /// [`SizeError::Overflow`].
     fn scratch(arch: &Arch, tokens: usize, picks: usize) -> Result<Bytes, SizeError>;
-
-    /// Runs one pass, eager or captured: see [`forward`](forward::forward).
-    ///
-    /// # Errors
-    /// [`LaunchError`].
-    #[allow(clippy::too_many_arguments, reason = "a step's parts, the model, and what comes out")]
-    fn forward<P: Place<Space = Self>>(
-        ops: &Self::Ops,
-        arch: &Arch,
-        pass: Pass,
-        view: &mut ModelView<'_, P>,
-        on: &Recorder<P>,
-        scratch: ScratchFrame<'_, P>,
-        logits: &mut StableSpanMut<'_, f32, P>,
-        enter: Enter<'_, P>,
-        see: See<'_, P>,
-    ) -> Result<(), LaunchError>;
 }
 
 impl Compute for Host {
     type Ops = Cpu;
+    type Run<'p, P: Place<Space = Host> + 'p> = CpuRun<'p, P>;
     const ON_HOST: bool = true;
     const GRAPH_BYTES: Bytes = Bytes::ZERO;
     const ASSUMED_RESERVE: Bytes = Bytes::ZERO;
@@ -140,19 +122,5 @@ impl Compute for Host {
 
     fn scratch(arch: &Arch, tokens: usize, picks: usize) -> Result<Bytes, SizeError> {
         ScratchUnits::new(arch, tokens, picks)?.bytes(arch.ropes.len())
-    }
-
-    fn forward<P: Place<Space = Host>>(
-        ops: &Cpu,
-        arch: &Arch,
-        pass: Pass,
-        view: &mut ModelView<'_, P>,
-        on: &Recorder<P>,
-        scratch: ScratchFrame<'_, P>,
-        logits: &mut StableSpanMut<'_, f32, P>,
-        enter: Enter<'_, P>,
-        see: See<'_, P>,
-    ) -> Result<(), LaunchError> {
-        forward::forward(ops, arch, pass, view, on, scratch, logits, enter, see)
     }
 }

@@ -11,9 +11,10 @@
 //! offload.rs     which layers run on the device: the one place that decides
 //! reserve.rs     what the process takes beside its plan
 //! compute.rs     where a model is served from, and what that must bring along
-//! ops/           CPU operations over spans
-//! forward.rs     the forward pass over them
-//! cuda/          the forward pass over CUDA kernels (feature `cuda`)
+//! forward.rs     the model: one function for every device
+//! operations.rs  the operations that it is made of
+//! ops/           how the CPU does them, over spans
+//! cuda/          how a CUDA device does them (feature `cuda`)
 //! policy/        budget, pressure and admission: what is given up when memory is short
 //! serve/         Engine<Loading> -> Planning -> Serving; requests, passes, scoring
 //! ```
@@ -30,6 +31,7 @@ pub mod kv_types;
 mod load;
 pub mod model;
 mod offload;
+pub mod operations;
 pub mod ops;
 pub mod policy;
 mod reserve;

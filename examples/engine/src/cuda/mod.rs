@@ -1,28 +1,19 @@
-//! Serving from a CUDA device: the same bundle, plan, requests and page tables; weights in bf16, keys and values in f16, and a
-//! forward pass over CUDA kernels.
+//! Serving from a CUDA device: the same bundle, plan, requests and page tables; weights in bf16, keys and values in f16, and
+//! the operations of a pass over CUDA kernels.
 
-mod forward;
+mod run;
 mod scratch;
 
 use std::path::{Path, PathBuf};
 
 use memtier::{
-    Bytes, Cuda, Device, LaunchError, Place, Recorder, ScratchFrame, SizeError, StableSpanMut,
+    Bytes, Cuda, Device, Place, SizeError,
     reserve::{ReserveKey, StartUp},
 };
 use memtier_cuda::{AllocationCounter, CountError, CudaBackend, Kernels, kernels::MatrixFormat};
 
-use crate::{
-    EngineError,
-    arch::Arch,
-    compute::{Compute, See},
-    config::Settings,
-    forward::{Enter, Pass},
-    model::ModelView,
-    ops::Cpu,
-    weights::WeightFormat,
-};
-use scratch::Units;
+use crate::{EngineError, arch::Arch, compute::Compute, config::Settings, ops::Cpu, weights::WeightFormat};
+pub use run::CudaRun;
 
 /// What the plan keeps for each CUDA graph of a pass, some two hundred launches: an assumption.
 const GRAPH_BYTES: Bytes = Bytes::mib(2);
@@ -77,6 +68,7 @@ fn setting(name: &'static str, value: impl ToString, remedy: &str) -> EngineErro
 
 impl Compute for Cuda {
     type Ops = Gpu;
+    type Run<'p, P: Place<Space = Cuda> + 'p> = CudaRun<'p, P>;
     const ON_HOST: bool = false;
     const GRAPH_BYTES: Bytes = GRAPH_BYTES;
     const ASSUMED_RESERVE: Bytes = CudaBackend::ASSUMED_RESERVE;
@@ -165,22 +157,5 @@ impl Compute for Cuda {
 
     fn scratch(arch: &Arch, tokens: usize, picks: usize) -> Result<Bytes, SizeError> {
         scratch::bytes(arch, tokens, picks)
-    }
-
-    fn forward<P: Place<Space = Cuda>>(
-        ops: &Gpu,
-        arch: &Arch,
-        pass: Pass,
-        view: &mut ModelView<'_, P>,
-        on: &Recorder<P>,
-        scratch: ScratchFrame<'_, P>,
-        logits: &mut StableSpanMut<'_, f32, P>,
-        enter: Enter<'_, P>,
-        see: See<'_, P>,
-    ) -> Result<(), LaunchError> {
-        let units = Units::new(arch, pass);
-        let units = units.ok_or(LaunchError::Unsupported { what: "forward pass", why: "its scratch overflows" })?;
-        let kernels = ops.kernels.clone().batch_invariant(arch.batch_invariant);
-        forward::forward(&kernels, arch, (pass, units), view, on, scratch, logits, enter, see)
     }
 }

@@ -9,6 +9,7 @@ mod low;
 mod norm;
 mod position;
 mod ring;
+mod run;
 mod sample;
 
 pub use attention::{KvLayer, MAX_ROWS, attend, attend_streaming, kv_write};
@@ -17,6 +18,7 @@ pub use low::{low_attend, low_write};
 pub use norm::{head_norm, norm, residual_norm};
 pub use position::{Rope, angles, angles_for_sinks, copy, rotate};
 pub use ring::{ring_attend, ring_write};
+pub use run::CpuRun;
 pub use sample::{sample, softcap};
 
 use std::sync::Arc;

@@ -5,7 +5,13 @@ use memtier::{
     account::{GraphCache, GraphStats},
 };
 
-use crate::{EngineError, arch::Arch, compute::Compute, forward::Pass, model::Model};
+use crate::{
+    EngineError,
+    arch::Arch,
+    compute::Compute,
+    forward::{Pass, forward},
+    model::Model,
+};
 
 /// The name of a recorded pass.
 type Graph<S> = memtier::Graph<Model<S>>;
@@ -46,7 +52,7 @@ impl<S: Compute> Graphs<S> {
                 let mut frame = scratch.nested();
                 let mut logits = frame.take(pass.picks * arch.vocab())?;
                 let scratch = frame.nested();
-                S::forward(ops, arch, *pass, buffers, on, scratch, &mut logits, &mut |_| Ok(()), &mut |_, _| Ok(()))
+                forward(ops, arch, *pass, buffers, on, scratch, &mut logits, &mut |_| Ok(()), &mut |_, _| Ok(()))
             })
         };
         let switched = cache.switch(pass, record)?;

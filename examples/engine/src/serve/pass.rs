@@ -13,7 +13,7 @@ use super::{
 use crate::{
     EngineError,
     compute::Compute,
-    forward::Pass,
+    forward::{Pass, forward},
     model::{Model, ModelView},
     sequence::Sequence,
 };
@@ -189,7 +189,7 @@ impl<S: Compute> Llm<S> {
                 probe(layer, &copy);
                 Ok(())
             };
-            let ran = S::forward(ops, arch, pass, buffers, on, frame.nested(), &mut span, &mut enter, &mut see);
+            let ran = forward(ops, arch, pass, buffers, on, frame.nested(), &mut span, &mut enter, &mut see);
             if let Some(failed) = failed {
                 return Err(failed);
             }

@@ -1,0 +1,313 @@
+//! A pass on a CUDA device: norms happen on the way into the projections that read them, where rows are few; keys and values are
+//! written by the launch that rotates them.
+
+use engine_kernels::{Activation, AttentionParams, KvShape, RopeStyle};
+use memtier::{
+    BlockId, Cuda, LaunchError, Place, Plain, PoolKind, ScratchFrame, ScratchFull, Slab, SlabMut, StableSpan,
+    StableSpanMut, bf16, f16,
+};
+use memtier_cuda::{
+    Kernels,
+    kernels::{self as k, DecodeShape, DecodeWork, HeadNorms, Inputs, Matrix, PagedKv, PrefillShape, RopeShape},
+};
+
+use super::scratch::{Units, shares};
+use crate::{
+    arch::LayerArch,
+    forward::Pass,
+    operations::{Attention, Beside, Block, Cache, Launch, MatrixSpan, Operations, PassRows, head, part},
+    ops::Rope,
+    streaming::Streaming,
+};
+
+/// The buffers of one pass, taken from the stream's scratch.
+struct Buffers<'p, P: Place> {
+    x: StableSpanMut<'p, f32, P>,
+    normed: StableSpanMut<'p, bf16, P>,
+    delta: StableSpanMut<'p, f32, P>,
+    qkv: StableSpanMut<'p, bf16, P>,
+    q: StableSpanMut<'p, f16, P>,
+    attn: StableSpanMut<'p, bf16, P>,
+    ffn: StableSpanMut<'p, bf16, P>,
+    picked: StableSpanMut<'p, f32, P>,
+    picked_normed: StableSpanMut<'p, bf16, P>,
+    partial: StableSpanMut<'p, f32, P>,
+    arrived: StableSpanMut<'p, u32, P>,
+    sees: StableSpanMut<'p, u32, P>,
+}
+
+impl<'p, P: Place> Buffers<'p, P> {
+    fn take(scratch: &mut ScratchFrame<'p, P>, units: &Units) -> Result<Self, ScratchFull> {
+        Ok(Buffers {
+            x: scratch.take(units.hidden)?,
+            normed: scratch.take(units.hidden)?,
+            delta: scratch.take(units.delta)?,
+            qkv: scratch.take(units.qkv)?,
+            q: scratch.take(units.q)?,
+            attn: scratch.take(units.q)?,
+            ffn: scratch.take(units.ffn)?,
+            picked: scratch.take(units.picked)?,
+            picked_normed: scratch.take(units.picked)?,
+            partial: scratch.take(units.partial)?,
+            arrived: scratch.take(units.arrived)?,
+            sees: scratch.take(units.tokens)?,
+        })
+    }
+}
+
+/// A pass under way on a CUDA device.
+pub struct CudaRun<'p, P: Place<Space = Cuda>> {
+    device: Device<'p, P>,
+    rows: PassRows<'p, P>,
+    buffers: Buffers<'p, P>,
+}
+
+/// What launches of a pass take, and how they read the residual stream.
+struct Device<'p, P: Place<Space = Cuda>> {
+    launch: Launch<'p, Cuda, P>,
+    kernels: Kernels,
+    /// The norm through which the residual stream is read next.
+    norm: Option<StableSpan<'p, f32, P>>,
+}
+
+impl<P: Place<Space = Cuda>> Device<'_, P> {
+    /// Whether projections of so many rows normalise their inputs on the way. They do always or never where rows must not depend
+    /// on those beside them.
+    fn few(&self, rows: usize, columns: usize) -> bool {
+        !self.launch.arch.batch_invariant && k::is_few(rows, columns)
+    }
+
+    /// `rows` rows of the residual stream, normalised: on the way into the projection for few of them, else in `normed`.
+    fn inputs<'x>(
+        &'x self,
+        x: &'x StableSpanMut<'_, f32, P>,
+        normed: &'x mut StableSpanMut<'_, bf16, P>,
+        rows: usize,
+    ) -> Result<Inputs<'x, P>, LaunchError> {
+        let Launch { on, arch, .. } = self.launch;
+        let weight = self.norm.ok_or(LaunchError::Unsupported { what: "residual stream", why: "no norm was named" })?;
+        if self.few(rows, weight.len()) {
+            return Ok(Inputs::Normed { x: x.read(), weight, epsilon: arch.epsilon });
+        }
+        k::rms_norm_wide(on, &self.kernels, normed, x, weight, (rows, arch.epsilon))?;
+        Ok(Inputs::Plain(normed.read()))
+    }
+}
+
+impl<'p, P: Place<Space = Cuda>> Operations<'p, Cuda, P> for CudaRun<'p, P> {
+    fn angles(
+        Launch { on, ops, .. }: Launch<'_, Cuda, P>,
+        out: &mut StableSpanMut<'_, f32, P>,
+        positions: StableSpan<'_, u32, P>,
+        rope: &Rope,
+        sinks: Option<Streaming>,
+    ) -> Result<(), LaunchError> {
+        if sinks.is_some() {
+            return Err(only_whole_sequences());
+        }
+        k::rope_angles_of(on, &ops.kernels, out, positions, (rope.dims / 2, rope.base, rope.scale))
+    }
+
+    fn begin(
+        launch: Launch<'p, Cuda, P>,
+        rows: PassRows<'p, P>,
+        scratch: &mut ScratchFrame<'p, P>,
+    ) -> Result<Self, LaunchError> {
+        let units = Units::new(launch.arch, launch.pass);
+        let units = units.ok_or(LaunchError::Unsupported { what: "forward pass", why: "its scratch overflows" })?;
+        let kernels = launch.ops.kernels.clone().batch_invariant(launch.arch.batch_invariant);
+        let mut buffers = Buffers::take(scratch, &units)?;
+        k::begin_pass(launch.on, &kernels, &mut buffers.sees, &mut buffers.arrived, rows.positions)?;
+        Ok(CudaRun { device: Device { launch, kernels, norm: None }, rows, buffers })
+    }
+
+    fn residual(&mut self) -> &mut StableSpanMut<'p, f32, P> {
+        &mut self.buffers.x
+    }
+
+    fn embed(
+        &mut self,
+        table: MatrixSpan<'_, P>,
+        tokens: StableSpan<'_, u32, P>,
+        factor: f32,
+    ) -> Result<(), LaunchError> {
+        let Device { launch, kernels, .. } = &self.device;
+        k::embed(launch.on, kernels, &mut self.buffers.x, Matrix::packed(table)?, tokens, factor)
+    }
+
+    fn norm(&mut self, weight: StableSpan<'p, f32, P>) -> Result<(), LaunchError> {
+        self.device.norm = Some(weight);
+        Ok(())
+    }
+
+    fn attend<K: PoolKind<Element = f16>>(
+        &mut self,
+        attention: &Attention<'_, P>,
+        cache: Cache<'_, '_, K, P>,
+        beside: Beside<'_, '_, P>,
+    ) -> Result<(), LaunchError> {
+        if beside.rings.is_some() || beside.low.is_some() {
+            return Err(LaunchError::Unsupported {
+                what: "keys and values on a GPU",
+                why: "they are f16, in one pool",
+            });
+        }
+        if attention.sinks.is_some() {
+            return Err(only_whole_sequences());
+        }
+        self.write(attention, &mut cache.pool.slab_mut(), cache.table.ids())?;
+        self.look(attention.layer, &cache.pool.slab(), cache.table.ids())
+    }
+
+    fn gate(&mut self, matrices: [MatrixSpan<'_, P>; 2], activation: Activation) -> Result<(), LaunchError> {
+        let Device { launch: Launch { on, pass: Pass { tokens, .. }, .. }, kernels, .. } = &self.device;
+        let Buffers { x, normed, ffn, .. } = &mut self.buffers;
+        let [gate, up] = [Matrix::packed(matrices[0])?, Matrix::packed(matrices[1])?];
+        let activation = match activation {
+            Activation::Silu => k::Activation::Silu,
+            _ => k::Activation::GeluTanh,
+        };
+        let mut ffn = head(ffn, tokens * gate.rows())?;
+        let input = self.device.inputs(x, normed, *tokens)?;
+        k::project_gated(on, kernels, &mut ffn, [gate, up], input, (*tokens, activation))
+    }
+
+    fn add(
+        &mut self,
+        block: Block,
+        matrix: MatrixSpan<'_, P>,
+        post: Option<StableSpan<'_, f32, P>>,
+        next: StableSpan<'p, f32, P>,
+    ) -> Result<(), LaunchError> {
+        let Device { launch: Launch { on, arch, pass: Pass { tokens, .. }, .. }, kernels, norm } = &mut self.device;
+        let Buffers { x, delta, attn, ffn, .. } = &mut self.buffers;
+        let matrix = Matrix::packed(matrix)?;
+        let left = match block {
+            Block::Attention => attn,
+            Block::FeedForward => ffn,
+        };
+        let left = Inputs::Plain(part(left.read(), *tokens * matrix.columns())?);
+        *norm = Some(next);
+        let Some(weight) = post else {
+            return k::project_add(on, kernels, x, matrix, left, *tokens);
+        };
+        k::project_f32(on, kernels, delta, &[matrix], left, *tokens)?;
+        k::add_rms_norm(on, kernels, x, &*delta, weight, (*tokens, arch.epsilon))
+    }
+
+    fn logits(
+        &mut self,
+        out: &mut StableSpanMut<'_, f32, P>,
+        matrix: MatrixSpan<'_, P>,
+        picks: StableSpan<'_, u32, P>,
+    ) -> Result<(), LaunchError> {
+        let Device { launch: Launch { on, arch, .. }, kernels, .. } = &self.device;
+        let Buffers { x, picked, picked_normed, .. } = &mut self.buffers;
+        k::gather_rows(on, kernels, picked, x.read(), picks, arch.weights.hidden)?;
+        let input = self.device.inputs(picked, picked_normed, picks.len())?;
+        k::project_f32(on, kernels, out, &[Matrix::packed(matrix)?], input, picks.len())
+    }
+
+    fn softcap(&self, logits: &mut StableSpanMut<'_, f32, P>, cap: f32) -> Result<(), LaunchError> {
+        k::softcap(self.device.launch.on, &self.device.kernels, logits, cap)
+    }
+
+    fn sample(
+        &self,
+        sampled: &mut StableSpanMut<'_, u32, P>,
+        logits: &StableSpanMut<'_, f32, P>,
+        how: StableSpan<'_, f32, P>,
+        random: StableSpan<'_, u32, P>,
+    ) -> Result<(), LaunchError> {
+        let Device { launch: Launch { on, arch, .. }, kernels, .. } = &self.device;
+        k::sample(on, kernels, sampled, logits, how, random, arch.vocab())
+    }
+}
+
+fn only_whole_sequences() -> LaunchError {
+    LaunchError::Unsupported { what: "a look at the sinks", why: "sequences on a GPU keep all their tokens" }
+}
+
+/// Where a layer's heads lie in a block.
+fn paged(layer: &LayerArch) -> PagedKv {
+    let KvShape { kv_heads, head_dim, .. } = layer.kv.shape;
+    PagedKv { layer_base: layer.kv.base, kv_heads, head_dim }
+}
+
+impl<P: Place<Space = Cuda>> CudaRun<'_, P> {
+    /// Projects the residual stream, and writes queries, keys and values where attention finds them.
+    fn write<K: PoolKind<Element = f16>>(
+        &mut self,
+        attention: &Attention<'_, P>,
+        slab: &mut SlabMut<'_, K, P>,
+        ids: StableSpan<'_, BlockId<K>, P>,
+    ) -> Result<(), LaunchError> {
+        let Device { launch: Launch { on, arch, pass: Pass { tokens, .. }, .. }, kernels, .. } = &self.device;
+        let PassRows { rows, positions, .. } = self.rows;
+        let Attention { layer, matrices, head_norms, rope, angles, .. } = attention;
+        let Buffers { x, normed, qkv, q, .. } = &mut self.buffers;
+        let [of_q, of_k, of_v] = *matrices;
+        let matrices = [Matrix::packed(of_q)?, Matrix::packed(of_k)?, Matrix::packed(of_v)?];
+        let mut q = head(q, tokens * matrices[0].rows())?;
+        let mut qkv = head(qkv, tokens * matrices.iter().map(Matrix::rows).sum::<usize>())?;
+        let style = match rope.style {
+            RopeStyle::Interleaved => k::RopeStyle::Interleaved,
+            _ => k::RopeStyle::Halves,
+        };
+        let shapes = (paged(layer), RopeShape { heads: layer.kv.params.heads, pairs: rope.dims / 2, style });
+        let (at, input) = ([rows, positions], self.device.inputs(x, normed, *tokens)?);
+        // One token and no norms of heads: straight from the residual stream. Otherwise through the projected rows.
+        if *tokens == 1 && head_norms.is_none() && self.device.few(1, arch.weights.hidden) {
+            return k::project_rope_kv_write(on, kernels, &mut q, slab, ids, matrices, input, *angles, at, shapes);
+        }
+        k::project(on, kernels, &mut qkv, &matrices, input, *tokens)?;
+        let norms = head_norms.map(|[q, k]| HeadNorms { q, k, epsilon: arch.epsilon });
+        k::rope_kv_write(on, kernels, &mut q, slab, ids, qkv.read(), *angles, at, norms, shapes)
+    }
+
+    /// Attends: the first tokens each for itself, the others as prompts.
+    fn look<K: PoolKind<Element = f16>>(
+        &mut self,
+        layer: &LayerArch,
+        slab: &Slab<'_, K, P>,
+        ids: StableSpan<'_, BlockId<K>, P>,
+    ) -> Result<(), LaunchError> {
+        let Device { launch: Launch { on, arch, pass: Pass { tokens, decodes, .. }, .. }, kernels, .. } = &self.device;
+        let PassRows { rows, positions, .. } = self.rows;
+        let Buffers { q, attn, partial, arrived, sees, .. } = &mut self.buffers;
+        let AttentionParams { heads, scale, window, softcap } = layer.kv.params;
+        let (kv, window) = (paged(layer), window.map(|window| window as usize));
+        let (width, tokens, decodes) = (heads * layer.kv.shape.head_dim, *tokens, *decodes);
+        let (mut out, q) = (head(attn, tokens * width)?, part(q.read(), tokens * width)?);
+        if decodes > 0 {
+            let (mut out, q) = (head(&mut out, decodes * width)?, part(q, decodes * width)?);
+            let at = [part(rows, decodes)?, part(sees.read(), decodes)?];
+            let shape = DecodeShape { heads, scale, window, softcap, shares: shares(arch, layer, decodes) };
+            k::paged_decode(on, kernels, &mut out, DecodeWork { partial, arrived }, q, slab, ids, at, (kv, shape))?;
+        }
+        if decodes < tokens {
+            let (mut out, q) = (rest(&mut out, decodes * width)?, rest_of(q, decodes * width)?);
+            let at = [rest_of(rows, decodes)?, rest_of(positions, decodes)?];
+            let shape = PrefillShape { heads, scale, window, softcap };
+            k::paged_prefill(on, kernels, &mut out, q, slab, ids, at, (kv, shape))?;
+        }
+        Ok(())
+    }
+}
+
+/// What comes behind the first `units`.
+fn rest<'x, T: Plain, P>(
+    span: &'x mut StableSpanMut<'_, T, P>,
+    units: usize,
+) -> Result<StableSpanMut<'x, T, P>, LaunchError> {
+    let found = span.len();
+    span.range(units..found).ok_or(LaunchError::Shape { what: "scratch buffer", expected: units, found })
+}
+
+fn rest_of<'x, T: Plain, P: Place>(
+    span: StableSpan<'x, T, P>,
+    units: usize,
+) -> Result<StableSpan<'x, T, P>, LaunchError> {
+    let found = span.len();
+    span.range(units..found).ok_or(LaunchError::Shape { what: "workspace", expected: units, found })
+}
