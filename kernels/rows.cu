@@ -1,5 +1,6 @@
 // The two ends of a forward pass: rows of the embedding, rows that want logits, and the choice of the next token.
 #include "common.cuh"
+#include "random.cuh"
 
 // What a pass needs before its layers: how many tokens each token sees, itself included, and counters that are zero.
 extern "C" __global__ void __launch_bounds__(256)
@@ -120,17 +121,19 @@ __device__ __forceinline__ void largest(u64 *best, u32 *counts, const float *log
         }
 }
 
-// Chooses a token for each row of logits, a block a row. `how`: temperature, top-p. `random`: top-k, 64 random bits.
-// Temperature 0 takes the largest logit, the first of equals; otherwise top-k (0: 256, the most), then top-p.
-extern "C" __global__ void __launch_bounds__(THREADS)
-    sample_f32(u32 *sampled, const float *logits, const float *how, const u32 *random, u32 vocabulary) {
+// Chooses a token for each row of logits, a block a row. Temperature 0 takes the largest logit, the first of equals; otherwise of the
+// largest top-k (0: 256, the most) the largest that make up top-p, by the fraction that the seed gives for the token's position.
+extern "C" __global__ void __launch_bounds__(THREADS) sample_f32(u32 *sampled, const float *logits, const float *how,
+    const u32 *seeds, const u32 *picks, const u32 *rows, const u32 *positions, u32 vocabulary, u32 tokens, u32 sequences) {
     let_next_start();
     wait_for_earlier();
     __shared__ u64 best[CANDIDATES];
     __shared__ u32 counts[256];
     u32 row = blockIdx.x, t = threadIdx.x;
     const float *mine = logits + (u64)row * vocabulary;
-    float temperature = how[2 * row], top_p = how[2 * row + 1];
+    // The token whose logits these are, and its sequence. Where there is none the largest logit is taken.
+    u32 token_of = picks[row], sequence = token_of < tokens ? rows[token_of] : sequences;
+    float temperature = sequence < sequences ? how[2 * sequence] : 0.0f;
     if (!(temperature > 0.0f)) {
         u64 top = 0;
         for (u32 token = t; token < vocabulary; token += THREADS) {
@@ -150,7 +153,8 @@ extern "C" __global__ void __launch_bounds__(THREADS)
         }
         return;
     }
-    u32 top_k = random[3 * row];
+    float top_p = how[2 * sequence + 1];
+    u32 top_k = seeds[3 * sequence];
     u32 wanted = min(top_k == 0 || top_k > CANDIDATES ? CANDIDATES : top_k, vocabulary);
     largest(best, counts, mine, vocabulary, wanted);
     if (t != 0) return;
@@ -162,9 +166,9 @@ extern "C" __global__ void __launch_bounds__(THREADS)
         kept += exp2_fast((logit_of(best[candidates++]) - top) / temperature * LOG2E);
         if (kept >= top_p * total) break;
     }
-    // 24 bits make a fraction of one.
-    u64 bits = (u64)random[3 * row + 2] << 32 | random[3 * row + 1];
-    float rest = (float)(u32)(bits >> 40) * (1.0f / 16777216.0f) * kept;
+    // The chosen token goes behind the one whose logits these are.
+    u32 position = positions[token_of] + 1;
+    float rest = uniform_at(seeds[3 * sequence + 1], seeds[3 * sequence + 2], position, FOR_TOKEN) * kept;
     u32 chosen = ~(u32)best[0];
     for (u32 i = 0; i < candidates; i++) {
         rest -= exp2_fast((logit_of(best[i]) - top) / temperature * LOG2E);
@@ -174,4 +178,20 @@ extern "C" __global__ void __launch_bounds__(THREADS)
         }
     }
     sampled[row] = chosen;
+}
+
+// out[i] = Philox4x32-10 of the counter inputs[i][0..4] under the key inputs[i][4..6]
+extern "C" __global__ void __launch_bounds__(256) philox4x32_10(u32 *out, const u32 *inputs, u64 n) {
+    let_next_start();
+    wait_for_earlier();
+    u64 step = (u64)gridDim.x * blockDim.x;
+    for (u64 i = (u64)blockIdx.x * blockDim.x + threadIdx.x; i < n; i += step) {
+        const u32 *in = inputs + 6 * i;
+        uint4 words = philox4x32(make_uint4(in[0], in[1], in[2], in[3]), in[4], in[5]);
+        u32 *to = out + 4 * i;
+        to[0] = words.x;
+        to[1] = words.y;
+        to[2] = words.z;
+        to[3] = words.w;
+    }
 }

@@ -59,7 +59,12 @@ pub const COMMAND: Command = Command {
         Flag { name: "temperature", value: "X", check: Check::Any, help: "0 (default) is greedy" },
         Flag { name: "top-p", value: "X", check: Check::Any, help: "for a temperature above 0" },
         Flag { name: "top-k", value: "N", check: Check::Any, help: "for a temperature above 0" },
-        Flag { name: "seed", value: "N", check: Check::Any, help: "for a temperature above 0" },
+        Flag {
+            name: "seed",
+            value: "N",
+            check: Check::Any,
+            help: "for a temperature above 0: equal seeds, equal answers",
+        },
         Flag { name: "json", value: "FILE", check: Check::Any, help: "also write the figures as JSON" },
     ],
     words: Some(("-- FLAGS…", "more flags for the engine, unchecked")),

@@ -26,6 +26,7 @@ mod matmul;
 mod ops;
 mod packed;
 mod quant;
+mod random;
 mod threads;
 
 pub use attention::{
@@ -43,4 +44,5 @@ pub use packed::{
     GROUP_ROWS, Packed, dequantize_row, group_bytes, groups, pack, pack_groups, pack_parallel, packed_bytes,
 };
 pub use quant::{QuantRows, RECORD_BYTES, RECORD_COLS, quantize_rows};
+pub use random::{Purpose, philox4x32, uniform};
 pub use threads::Threads;

@@ -53,7 +53,8 @@ pub struct Settings {
     pub spill_ahead: usize,
     /// Where cached prefixes are saved and loaded; `None` forgets them with the process.
     pub prefix_store: Option<PathBuf>,
-    /// Tokens that a greedy request guesses ahead in each pass, from what it has seen; 0 is off.
+    /// Tokens that a request guesses ahead in each pass, from what it has seen; 0 is off. A guess is taken if it is the token that its
+    /// position's logits and random number choose, so no answer differs, at no temperature.
     pub draft: usize,
     /// Settings that a refusal must not suggest to change.
     pub locks: Locks,

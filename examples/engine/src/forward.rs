@@ -110,13 +110,13 @@ pub fn forward<'p, C: Compute, P: Place<Space = C>>(
         return Ok(());
     }
     let matrix = if arch.weights.head.is_some() { weights.head } else { weights.embed };
-    run.logits(logits, matrix, part(work.picks.read(), picks)?)?;
+    let picks = part(work.picks.read(), picks)?;
+    run.logits(logits, matrix, picks)?;
     if let Some(cap) = arch.softcap {
         run.softcap(logits, cap)?;
     }
-    let mut sampled = head(&mut work.sampled, picks)?;
-    let (how, random) = (part(work.sampling.read(), picks * 2)?, part(work.random.read(), picks * 3)?);
-    run.sample(&mut sampled, logits, how, random)
+    let mut sampled = head(&mut work.sampled, picks.len())?;
+    run.sample(&mut sampled, logits, picks, (work.sampling.read(), work.seeds.read()))
 }
 
 /// Cosines and sines of a pass's tokens, by rotary embedding.

@@ -209,7 +209,8 @@ pub trait Operations<'p, C: Compute, P: Place<Space = C>>: Sized {
     /// [`LaunchError`].
     fn softcap(&self, logits: &mut StableSpanMut<'_, f32, P>, cap: f32) -> Result<(), LaunchError>;
 
-    /// Chooses a token for each row of `logits`: `how` has temperature and top-p of each, `random` its top-k and random numbers.
+    /// Chooses a token for each row of `logits`, which are those of the tokens `picks`. `how` has temperature and top-p of each sequence, and
+    /// top-k and the seed of each. A token is a function of its logits, its sequence's `how` and its position.
     ///
     /// # Errors
     /// [`LaunchError`].
@@ -217,8 +218,8 @@ pub trait Operations<'p, C: Compute, P: Place<Space = C>>: Sized {
         &self,
         sampled: &mut StableSpanMut<'_, u32, P>,
         logits: &StableSpanMut<'_, f32, P>,
-        how: StableSpan<'_, f32, P>,
-        random: StableSpan<'_, u32, P>,
+        picks: StableSpan<'_, u32, P>,
+        how: (StableSpan<'_, f32, P>, StableSpan<'_, u32, P>),
     ) -> Result<(), LaunchError>;
 }
 

@@ -9,13 +9,14 @@ use crate::{EngineError, serve::Cached};
 /// How tokens are chosen.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct Sampling {
-    /// 0 takes the likeliest token; larger values flatten the distribution.
+    /// 0 takes the likeliest token; another divides the logits: larger values flatten the distribution.
     pub temperature: f32,
-    /// Only the likeliest tokens that make up this share are candidates: above 0, at most 1.
+    /// Only the likeliest tokens that make up this share, at this temperature and of the `top_k`, are candidates: above 0, at most 1.
     pub top_p: f32,
     /// Only this many of the likeliest tokens are candidates; 0 is 256, the most.
     pub top_k: u32,
-    /// The start of the random numbers: equal seeds give equal answers.
+    /// The random number of a token is a function of this and of the token's position: requests of equal prompts and seeds have equal answers,
+    /// whatever runs beside them. Answers to one prompt that should differ need seeds that differ, any two.
     pub seed: u64,
 }
 
@@ -64,7 +65,6 @@ pub(crate) struct Sequence {
     pub(crate) sampling: Sampling,
     /// Takes the copy of the window when the prompt is in: there from the start, so that no pass asks the heap for it.
     pub(crate) snapshot: Option<Arc<Ticket<SwaKv<f16>>>>,
-    random: u64,
 }
 
 impl Sequence {
@@ -91,7 +91,6 @@ impl Sequence {
             ring_start: done,
             front: None,
             snapshot: None,
-            random: sampling.seed,
         }
     }
 
@@ -118,7 +117,6 @@ impl Sequence {
             ring_start: self.ring_start,
             front: None,
             snapshot: None,
-            random: sampling.seed,
         }
     }
 
@@ -138,15 +136,6 @@ impl Sequence {
     /// Whether all of its prompt was seen.
     pub(crate) fn answers(&self) -> bool {
         self.done >= self.prompt
-    }
-
-    /// 64 random bits (splitmix64, whose constants these are).
-    pub(crate) fn random(&mut self) -> u64 {
-        self.random = self.random.wrapping_add(0x9E37_79B9_7F4A_7C15);
-        let mut bits = self.random;
-        bits = (bits ^ (bits >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-        bits = (bits ^ (bits >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
-        bits ^ (bits >> 31)
     }
 
     /// Makes room in the window for the next `count` tokens, and gives up the blocks that no later token sees.

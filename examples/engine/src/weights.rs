@@ -202,12 +202,12 @@ pub struct Workspace {
     /// Which tokens of this pass want logits.
     #[shape(picks)]
     pub picks: u32,
-    /// How each of them is sampled: temperature, top-p.
-    #[shape(picks, 2)]
+    /// How each sequence is sampled: temperature, top-p. Written when a sequence with another one comes into its row.
+    #[shape(rows, 2)]
     pub sampling: f32,
-    /// How each of them is sampled: top-k, and the state of its random numbers in two halves.
-    #[shape(picks, 3)]
-    pub random: u32,
+    /// The same: top-k, and the seed in two halves, the low one first.
+    #[shape(rows, 3)]
+    pub seeds: u32,
     /// The sampled tokens.
     #[shape(picks)]
     pub sampled: u32,

@@ -6,7 +6,7 @@
 
 /// Whether the kernel of this name waits for earlier ones itself.
 pub(crate) fn starts_early(name: &str) -> bool {
-    const STARTS: [&str; 8] = [
+    const STARTS: [&str; 9] = [
         "project_",
         "rope_",
         "paged_decode_",
@@ -15,6 +15,7 @@ pub(crate) fn starts_early(name: &str) -> bool {
         "begin_pass",
         "gather_f32",
         "sample_f32",
+        "philox4x32_10",
     ];
     STARTS.iter().any(|start| name.starts_with(start))
 }

@@ -137,7 +137,8 @@ entries! {
     Embed = "rows" "embed_bf16" (Out In In U32 U32 F32 U64);
     Gather = "rows" "gather_f32" (Out In In U32 U32 U64);
     Softcap = "rows" "softcap_f32" (Out F32 U64);
-    Sample = "rows" "sample_f32" (Out In In In U32);
+    Sample = "rows" "sample_f32" (Out In In In In In In U32 U32 U32);
+    Philox = "rows" "philox4x32_10" (Out In U64);
 }
 
 #[cfg(test)]

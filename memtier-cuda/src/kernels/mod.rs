@@ -33,7 +33,7 @@ pub use paged::{KvElement, PagedKv};
 pub use prefill::{PrefillShape, paged_prefill};
 pub use project::{Inputs, is_few, project, project_add, project_f32, project_gated};
 pub use rope::{HeadNorms, RopeShape, RopeStyle, rope_angles, rope_angles_of, rope_kv_write};
-pub use rows::{begin_pass, embed, gather_rows, sample, softcap};
+pub use rows::{begin_pass, embed, gather_rows, philox, sample, softcap};
 pub use scaled::{Fp8Matrix, Nvfp4Matrix, project_fp8, project_nvfp4};
 pub use tiled::{TiledMatrix, project_tiled, project_tiled_add, project_tiled_f32, project_tiled_gated};
 pub use tiles::{TileError, Tileable, TiledFormat, Tiling, tile, tile_fp8};

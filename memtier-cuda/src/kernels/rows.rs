@@ -122,8 +122,14 @@ pub fn softcap<P: Place<Space: Is<Cuda>>>(
     })
 }
 
-/// Chooses a token for each row of `logits`, rows x `vocabulary`. `how` has temperature and top-p a row, `random` top-k (0 and
-/// above 256: 256) and 64 random bits. Temperature 0 takes the largest logit, the first of equals; NaN is never larger.
+/// Chooses a token for each row of `logits`, picks x `vocabulary`. `at` has `[picks, rows, positions]`: the token of the pass that each row is
+/// of, and of each token of the pass its sequence and its position there. `how` has temperature and top-p of each sequence, `seeds` top-k (0 and
+/// above 256: 256) and the seed, its low word first.
+///
+/// Temperature 0 takes the largest logit, the first of equals; NaN is never larger. Another divides the logits; then of the largest top-k the largest
+/// that make up the share top-p are candidates, and the fraction that [`philox`] gives for the seed and the new token's
+/// position (one behind the token of the row) chooses. So a token depends on its logits, its sequence's seed and its position, and on nothing beside
+/// it in the pass. Sequences and tokens that are not there take the largest logit.
 ///
 /// # Errors
 /// [`LaunchError::Shape`], and [`LaunchError::Unsupported`] for an empty vocabulary.
@@ -132,27 +138,70 @@ pub fn sample<P: Place<Space: Is<Cuda>>>(
     kernels: &Kernels,
     sampled: &mut StableSpanMut<'_, impl SameElement<u32>, impl Fits<P>>,
     logits: impl Input<f32, P>,
-    how: impl Input<f32, P>,
-    random: impl Input<u32, P>,
+    (how, seeds): (impl Input<f32, P>, impl Input<u32, P>),
+    at: [impl Input<u32, P>; 3],
     vocabulary: usize,
 ) -> Result<(), LaunchError> {
     let (sampled, logits) = (sampled.output::<u32, P>(on), logits.input());
-    let (how, random) = (how.input(), random.input());
-    let (what, rows) = ("sample", sampled.units());
+    let (how, seeds, [picks, rows, positions]) = (how.input(), seeds.input(), at.map(Input::input));
+    let (what, count, sequences) = ("sample", sampled.units(), how.units() / 2);
     require(vocabulary > 0, what, "the vocabulary is empty")?;
-    expect("sample: logits", product(what, &[rows, vocabulary])?, logits.units())?;
-    expect("sample: how", product(what, &[rows, 2])?, how.units())?;
-    expect("sample: random", product(what, &[rows, 3])?, random.units())?;
-    if rows == 0 {
+    expect("sample: logits", product(what, &[count, vocabulary])?, logits.units())?;
+    expect("sample: how", product(what, &[sequences, 2])?, how.units())?;
+    expect("sample: seeds", product(what, &[sequences, 3])?, seeds.units())?;
+    expect("sample: picks", count, picks.units())?;
+    expect("sample: positions", rows.units(), positions.units())?;
+    if count == 0 {
         return Ok(());
     }
-    let grid = Grid { blocks: (narrow(what, rows)?, 1, 1), threads: 1024, shared: 0 };
-    let words = [sampled.addr(), logits.addr(), how.addr(), random.addr(), narrow(what, vocabulary)?.word()];
-    let streams = [sampled.stream(), logits.stream(), how.stream(), random.stream()];
+    let grid = Grid { blocks: (narrow(what, count)?, 1, 1), threads: 1024, shared: 0 };
+    let spans = [sampled.addr(), logits.addr(), how.addr(), seeds.addr(), picks.addr(), rows.addr(), positions.addr()];
+    let numbers = [narrow(what, vocabulary)?, narrow(what, rows.units())?, narrow(what, sequences)?];
+    let mut words = [0; 10];
+    words[..7].copy_from_slice(&spans);
+    words[7..].copy_from_slice(&numbers.map(Arg::word));
+    let streams = [
+        sampled.stream(),
+        logits.stream(),
+        how.stream(),
+        seeds.stream(),
+        picks.stream(),
+        rows.stream(),
+        positions.stream(),
+    ];
     let kernels = kernels.clone();
     on.launch(&streams, move |queue| {
-        // SAFETY: the kernel's own arguments; a block reads one row of each span, which hold as many as there are blocks, and
-        // writes one element of `sampled`, which came from `&mut`. The caller's views (or the graph) keep them.
+        // SAFETY: the kernel's own arguments; a block reads one row of logits and one pick, of which there are as many as blocks, what that
+        // pick names below the two counts, and writes one element of `sampled`, which came from `&mut`. The caller's views (or the
+        // graph) keep them.
         unsafe { launch(queue, kernels.function(Kernel::Sample), grid, &words) }
+    })
+}
+
+/// Philox4x32-10 (Salmon et al., 2011), random numbers that are a function: `out` has four words for each six of `inputs`, a counter of four and a
+/// key of two. [`sample`] takes the first word of the counter (position, 0, 0, 0) under the seed, and of it the upper 24 bits.
+///
+/// # Errors
+/// [`LaunchError::Shape`].
+pub fn philox<P: Place<Space: Is<Cuda>>>(
+    on: &Recorder<P>,
+    kernels: &Kernels,
+    out: &mut StableSpanMut<'_, impl SameElement<u32>, impl Fits<P>>,
+    inputs: impl Input<u32, P>,
+) -> Result<(), LaunchError> {
+    let (out, inputs) = (out.output::<u32, P>(on), inputs.input());
+    let count = inputs.units() / 6;
+    expect("philox: inputs", product("philox", &[count, 6])?, inputs.units())?;
+    expect("philox: out", product("philox", &[count, 4])?, out.units())?;
+    if count == 0 {
+        return Ok(());
+    }
+    let grid = walk(kernels, count);
+    let words = [out.addr(), inputs.addr(), count as u64];
+    let kernels = kernels.clone();
+    on.launch(&[out.stream(), inputs.stream()], move |queue| {
+        // SAFETY: the kernel's own arguments; it reads six words and writes four, of `out` which came from `&mut`, for each of `count`. The
+        // caller's views (or the graph) keep them.
+        unsafe { launch(queue, kernels.function(Kernel::Philox), grid, &words) }
     })
 }

@@ -216,11 +216,12 @@ impl<'p, P: Place<Space = Cuda>> Operations<'p, Cuda, P> for CudaRun<'p, P> {
         &self,
         sampled: &mut StableSpanMut<'_, u32, P>,
         logits: &StableSpanMut<'_, f32, P>,
-        how: StableSpan<'_, f32, P>,
-        random: StableSpan<'_, u32, P>,
+        picks: StableSpan<'_, u32, P>,
+        how: (StableSpan<'_, f32, P>, StableSpan<'_, u32, P>),
     ) -> Result<(), LaunchError> {
         let Device { launch: Launch { on, arch, .. }, kernels, .. } = &self.device;
-        k::sample(on, kernels, sampled, logits, how, random, arch.vocab())
+        let PassRows { rows, positions, .. } = self.rows;
+        k::sample(on, kernels, sampled, logits, how, [picks, rows, positions], arch.vocab())
     }
 }
 

@@ -216,11 +216,12 @@ impl<'p, P: Place<Space = Host>> Operations<'p, Host, P> for CpuRun<'p, P> {
         &self,
         sampled: &mut StableSpanMut<'_, u32, P>,
         logits: &StableSpanMut<'_, f32, P>,
-        how: StableSpan<'_, f32, P>,
-        random: StableSpan<'_, u32, P>,
+        picks: StableSpan<'_, u32, P>,
+        how: (StableSpan<'_, f32, P>, StableSpan<'_, u32, P>),
     ) -> Result<(), LaunchError> {
         let Launch { on, ops: cpu, arch, .. } = self.launch;
-        ops::sample(on, cpu, sampled, logits, how, random, arch.vocab())
+        let PassRows { rows, positions, .. } = self.rows;
+        ops::sample(on, cpu, sampled, logits, how, [picks, rows, positions], arch.vocab())
     }
 }
 

@@ -16,8 +16,12 @@ pub(super) struct Batch {
     pub(super) lengths: Vec<u32>,
     pub(super) starts: Vec<u32>,
     pub(super) picks: Vec<u32>,
+    /// Temperature and top-p of each row.
     pub(super) sampling: Vec<f32>,
-    pub(super) random: Vec<u32>,
+    /// Top-k and the seed of each row.
+    pub(super) seeds: Vec<u32>,
+    /// Whether the workspace has those of all rows.
+    pub(super) is_sampling_there: bool,
     pub(super) sampled: Vec<u32>,
     /// Tokens, the first ones, of answers that go on.
     pub(super) decodes: usize,
@@ -50,8 +54,9 @@ impl Batch {
             lengths: vec![0; rows],
             starts: vec![0; rows],
             picks: Vec::with_capacity(picks),
-            sampling: Vec::with_capacity(2 * picks),
-            random: Vec::with_capacity(3 * picks),
+            sampling: vec![0.0; 2 * rows],
+            seeds: vec![0; 3 * rows],
+            is_sampling_there: false,
             sampled: vec![0; picks],
             decodes: 0,
             shares: Vec::with_capacity(rows),
@@ -59,16 +64,15 @@ impl Batch {
     }
 
     pub(super) fn clear(&mut self) {
-        for list in [&mut self.tokens, &mut self.rows, &mut self.positions, &mut self.picks, &mut self.random] {
+        for list in [&mut self.tokens, &mut self.rows, &mut self.positions, &mut self.picks] {
             list.clear();
         }
-        self.sampling.clear();
         self.shares.clear();
         self.decodes = 0;
     }
 
     /// Takes `count` pending tokens of a request into the pass; its last one wants logits if nothing is left.
-    pub(super) fn add(&mut self, row: Row, sequence: &mut Sequence, count: usize) {
+    pub(super) fn add(&mut self, row: Row, sequence: &Sequence, count: usize) {
         let range = sequence.done..sequence.done + count;
         self.tokens.extend_from_slice(&sequence.tokens[range.clone()]);
         self.rows.extend(range.clone().map(|_| row as u32));
@@ -77,13 +81,14 @@ impl Batch {
         self.starts[row] = sequence.ring_start as u32;
         let complete = range.end == sequence.tokens.len();
         if complete {
-            self.pick(sequence, self.tokens.len() - 1);
+            self.picks.push(self.tokens.len() as u32 - 1);
         }
+        self.set_sampling(row, sequence.sampling);
         self.shares.push(Share { row, count, drafts: 0, complete, gone: false });
     }
 
     /// Takes a request's last token and what it guesses to come: each wants logits.
-    pub(super) fn add_drafted(&mut self, row: Row, sequence: &mut Sequence, guesses: Range<usize>) {
+    pub(super) fn add_drafted(&mut self, row: Row, sequence: &Sequence, guesses: Range<usize>) {
         self.add(row, sequence, 1);
         let drafts = guesses.len();
         for guess in guesses {
@@ -92,18 +97,21 @@ impl Batch {
             self.rows.push(row as u32);
             self.positions.push(position);
             self.lengths[row] += 1;
-            self.pick(sequence, self.tokens.len() - 1);
+            self.picks.push(self.tokens.len() as u32 - 1);
         }
         if let Some(share) = self.shares.last_mut() {
             (share.count, share.drafts) = (1 + drafts, drafts);
         }
     }
 
-    pub(super) fn pick(&mut self, sequence: &mut Sequence, index: usize) {
-        let Sampling { temperature, top_p, top_k, .. } = sequence.sampling;
-        self.picks.push(index as u32);
-        self.sampling.extend([temperature, top_p]);
-        let bits = sequence.random();
-        self.random.extend([top_k, bits as u32, (bits >> 32) as u32]);
+    /// How the request in this row is sampled. Most passes find it there already.
+    fn set_sampling(&mut self, row: Row, Sampling { temperature, top_p, top_k, seed }: Sampling) {
+        let (how, seeds) = ([temperature, top_p], [top_k, seed as u32, (seed >> 32) as u32]);
+        let (at, at_seeds) = (&mut self.sampling[2 * row..2 * row + 2], &mut self.seeds[3 * row..3 * row + 3]);
+        if *at != how || *at_seeds != seeds {
+            at.copy_from_slice(&how);
+            at_seeds.copy_from_slice(&seeds);
+            self.is_sampling_there = false;
+        }
     }
 }

@@ -75,8 +75,8 @@ impl<S: Compute> Llm<S> {
                     waits = Some(sequence.kv.blocks());
                     continue;
                 }
-                let guesses = match decoding && sequence.sampling.temperature == 0.0 {
-                    // Each is a token of the answer if it is right.
+                let guesses = match decoding {
+                    // Each is a token of the answer if it is what its position's logits and random number choose.
                     true => settings.draft.min(sequence.most - sequence.tokens.len()).min(room - 1),
                     false => 0,
                 };
@@ -156,10 +156,16 @@ impl<S: Compute> Llm<S> {
             }
         }
         write_inputs(&mut step, batch, sequences, |sequence| Some((&sequence.kv, sequence.window.as_ref())))?;
+        if !batch.is_sampling_there {
+            step.on.write(&mut step.buffers.work.sampling, &batch.sampling)?;
+            step.on.write(&mut step.buffers.work.seeds, &batch.seeds)?;
+        }
         if let Some(graph) = graph {
             step.replay(graph)?;
             step.on.read(step.buffers.work.sampled.read(), &mut batch.sampled)?;
-            return Ok(step.finish()?);
+            let fence = step.finish()?;
+            batch.is_sampling_there = true;
+            return Ok(fence);
         }
         {
             let Step { buffers, on, scratch, .. } = &mut step;
@@ -199,7 +205,9 @@ impl<S: Compute> Llm<S> {
             }
             on.read(buffers.work.sampled.read(), &mut batch.sampled)?;
         }
-        Ok(step.finish()?)
+        let fence = step.finish()?;
+        batch.is_sampling_there = true;
+        Ok(fence)
     }
 }
 
@@ -247,8 +255,6 @@ pub(super) fn write_inputs<S: Compute>(
     on.write(&mut work.lengths, &batch.lengths)?;
     on.write(&mut work.starts, &batch.starts)?;
     on.write(&mut work.picks, &batch.picks)?;
-    on.write(&mut work.sampling, &batch.sampling)?;
-    on.write(&mut work.random, &batch.random)?;
     Ok(())
 }
 

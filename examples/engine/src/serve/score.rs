@@ -35,9 +35,7 @@ impl<S: Compute> Llm<S> {
             }
             self.batch.add(row, sequence, count);
             self.batch.picks.clear();
-            self.batch.sampling.clear();
-            self.batch.random.clear();
-            (0..count).for_each(|index| self.batch.pick(sequence, index));
+            self.batch.picks.extend(0..count as u32);
             self.batch.decodes = count;
             let logits = &mut logits[..count * vocab];
             let probe: Option<Probe<'_>> = match &mut probe {

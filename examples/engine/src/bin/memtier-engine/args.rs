@@ -90,7 +90,7 @@ Serves a GGUF model from memory that was planned to the byte.
   --lock NAME           a setting that a refusal must not suggest to change: max-batch, max-seq-len, prefill-chunk,
                         gpu-layers, budget
   --vram-budget SIZE    what may be used of the device; bounds --budget, or the layers of --gpu-layers
-  --draft N             tokens that a greedy answer guesses ahead, from what it has seen (0)
+  --draft N             tokens that an answer guesses ahead, from what it has seen; no token differs (0)
   --no-prefix-cache     compute every prompt anew
   --batch-invariant     on a GPU: an answer is the same to the bit whatever is served beside it
   --window-snapshots N  copies of sliding windows for cached prompts (2)
@@ -113,7 +113,8 @@ Serves a GGUF model from memory that was planned to the byte.
   --cut-to N            under pressure serve a prompt's last N tokens rather than refuse it
   --reserve-file FILE   what the process takes beside its plan: measured at this start, planned at the next
   --temperature X       0 is greedy (0)
-  --top-p X  --top-k N  --seed N
+  --top-p X  --top-k N  candidates, the likeliest ones: that make up this share at this temperature (1); so many (0: 256, the most)
+  --seed N              with a token's position it gives the token's random number: equal prompts and seeds give equal answers (0)
   --json FILE           also write the figures as JSON (bench: print them)
 
   memtier-engine demo --model-file smollm2.gguf --prompt 'Why is the sky blue?' --max-tokens 64
