@@ -17,6 +17,8 @@ pub(crate) const MANIFEST: &str = "manifest.txt";
 pub(crate) const CUBINS: [&str; 3] = ["sm_90a", "sm_120a", "sm_120f"];
 /// The architecture that gets PTX, for drivers that compile for what came later.
 pub(crate) const PTX: &str = "compute_120f";
+/// The one that gets PTX for the emulated device, beside that.
+pub(crate) const PTX_90: &str = "compute_90a";
 
 /// What the compiler used for one kernel on one target.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -36,17 +38,43 @@ pub struct KernelUse {
     pub shared: u32,
 }
 
+/// Targets with what compiles for each and what comes out.
+type Targets<'n> = Vec<(&'static str, &'n Nvrtc, &'static str)>;
+
+/// What devices take: machine code, and PTX.
+fn for_devices<'n>(nvrtc: &'n Nvrtc, for_ptx: &'n Nvrtc) -> Targets<'n> {
+    let targets = CUBINS.map(|target| (target, nvrtc, "cubin"));
+    targets.into_iter().chain([(PTX, for_ptx, "ptx")]).collect()
+}
+
+/// What an emulated device takes, which interprets PTX: for each capability that it can have.
+fn for_emulation(for_ptx: &Nvrtc) -> Targets<'_> {
+    [PTX, PTX_90].map(|target| (target, for_ptx, "ptx")).into()
+}
+
 /// Compiles every kernel into `folder`: machine code with `nvrtc`, and PTX with `for_ptx`, which should be an older one,
 /// because a driver refuses PTX that is newer than itself. Writes a manifest beside them.
 ///
 /// # Errors
 /// [`KernelError::Compile`] with the compiler's words, or [`KernelError::File`].
 pub fn compile_kernels(nvrtc: &Nvrtc, for_ptx: &Nvrtc, folder: &Path) -> Result<Vec<KernelUse>, KernelError> {
-    let targets = CUBINS.map(|target| (target, nvrtc, "cubin"));
-    let targets = targets.into_iter().chain([(PTX, for_ptx, "ptx")]);
+    compile_all(for_devices(nvrtc, for_ptx), folder)
+}
+
+/// Compiles every kernel into `folder` for the emulated device of `emulator/` in the repository: as PTX only, which takes a tenth of the
+/// time. A real device does not take them: nothing there is tuned or checked by the assembler.
+///
+/// # Errors
+/// As of [`compile_kernels`].
+pub fn compile_for_emulation(for_ptx: &Nvrtc, folder: &Path) -> Result<(), KernelError> {
+    compile_all(for_emulation(for_ptx), folder).map(drop)
+}
+
+fn compile_all(targets: Targets<'_>, folder: &Path) -> Result<Vec<KernelUse>, KernelError> {
     // A thread a target: the compiler takes a while.
     let results: Vec<_> = std::thread::scope(|scope| {
         let threads: Vec<_> = targets
+            .into_iter()
             .map(|(target, nvrtc, kind)| scope.spawn(move || compile_target(nvrtc, target, kind, folder)))
             .collect();
         threads
@@ -79,10 +107,21 @@ pub fn compile_kernels(nvrtc: &Nvrtc, for_ptx: &Nvrtc, folder: &Path) -> Result<
 /// # Errors
 /// [`KernelError::Compile`] with the compiler's words, or [`KernelError::File`].
 pub fn compile_source(nvrtc: &Nvrtc, for_ptx: &Nvrtc, source: &Path, folder: &Path) -> Result<(), KernelError> {
+    compile_one(for_devices(nvrtc, for_ptx), source, folder)
+}
+
+/// The same for the emulated device: `PATH/axpy.cu` becomes `compute_120f/axpy.ptx` and `compute_90a/axpy.ptx`.
+///
+/// # Errors
+/// As of [`compile_source`].
+pub fn compile_source_for_emulation(for_ptx: &Nvrtc, source: &Path, folder: &Path) -> Result<(), KernelError> {
+    compile_one(for_emulation(for_ptx), source, folder)
+}
+
+fn compile_one(targets: Targets<'_>, source: &Path, folder: &Path) -> Result<(), KernelError> {
     let text = fs::read_to_string(source).map_err(|error| file(source, &error))?;
     let name = source.file_stem().unwrap_or_default().to_string_lossy().into_owned();
-    let targets = CUBINS.map(|target| (target, nvrtc, "cubin"));
-    for (target, nvrtc, kind) in targets.into_iter().chain([(PTX, for_ptx, "ptx")]) {
+    for (target, nvrtc, kind) in targets {
         let place = folder.join(target);
         fs::create_dir_all(&place).map_err(|error| file(&place, &error))?;
         let compiled = nvrtc.build(Source { name: &name, text: &text, headers: HEADERS }, target)?;

@@ -30,7 +30,7 @@ mod staging;
 mod vmm;
 
 pub use backend::{CudaBackend, CudaOptions, DeviceMemory};
-pub use compile::{KernelUse, compile_kernels, compile_source};
+pub use compile::{KernelUse, compile_for_emulation, compile_kernels, compile_source, compile_source_for_emulation};
 pub use counting::{AllocationCounter, Allocations, Calls, CountError, Taken};
 pub use cublaslt::{CublasLt, LtError, LtProduct};
 pub use driver::DeviceInfo;

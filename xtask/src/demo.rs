@@ -7,7 +7,7 @@ use std::process::Command as Process;
 use crate::cli::{Check, Command, Flag, Parsed};
 use crate::failure::Failure;
 use crate::fetch::{self, catalog};
-use crate::{build, gpu, paths, process};
+use crate::{build, emulated, gpu, paths, process};
 
 /// The command's face. Flags other than `--model` go to the engine as they are.
 pub const COMMAND: Command = Command {
@@ -38,6 +38,12 @@ pub const COMMAND: Command = Command {
             value: "cpu|cuda:N",
             check: Check::Any,
             help: "what serves the model (cpu); for a GPU the kernels are compiled first",
+        },
+        Flag {
+            name: "emulated",
+            value: "",
+            check: Check::Any,
+            help: "on a GPU that this machine emulates: for a look at a few tokens, no times",
         },
         Flag { name: "threads", value: "N", check: Check::Count, help: "CPU threads; all cores by default" },
         Flag {
@@ -75,6 +81,7 @@ pub const COMMAND: Command = Command {
             "Gemma 3, with sliding-window attention",
         ),
         ("cargo xtask demo --device cuda:0", "the same on the first NVIDIA GPU"),
+        ("cargo xtask demo --device cuda:0 --emulated --max-tokens 4", "the same without a GPU, on an emulated one"),
         ("cargo xtask demo --budget 64MiB", "a plan that cannot fit: the refusal, itemised"),
         ("cargo xtask demo --model ~/models/my.gguf --threads 8", "your own GGUF file (Llama family or Gemma 3)"),
     ],
@@ -87,13 +94,14 @@ pub const COMMAND: Command = Command {
 pub fn run(parsed: Parsed) -> Result<(), Failure> {
     let model = parsed.value("model").cloned().unwrap_or_else(|| catalog::MODELS[0].name.into());
     let file = resolve(&model)?;
-    let mut arguments = parsed.forward(&["model"]);
+    let mut arguments = parsed.forward(&["model", "emulated"]);
     if let Some(json) = parsed.value("json") {
         // The engine runs where the user is, so relative paths mean what they say; only the order matters: a report
         // that cannot be written should not be discovered after minutes of work.
         writable(Path::new(json))?;
     }
-    let mut command = engine(parsed.value("device").and_then(|device| device.to_str()))?;
+    let device = parsed.value("device").and_then(|device| device.to_str());
+    let mut command = engine(device, parsed.has("emulated"))?;
     arguments.extend(parsed.words);
     command.arg("demo").arg("--model-file").arg(file).args(arguments);
     match process::run(&mut command)? {
@@ -103,12 +111,19 @@ pub fn run(parsed: Parsed) -> Result<(), Failure> {
 }
 
 /// The engine that serves from `device`. For a GPU it is built with CUDA, and finds its kernels compiled; where there is no GPU at
-/// all they are not, and the engine says what is missing.
-fn engine(device: Option<&str>) -> Result<Process, Failure> {
+/// all they are not, and the engine says what is missing. An emulated one is built with it.
+fn engine(device: Option<&str>, on_emulated: bool) -> Result<Process, Failure> {
     if !device.is_some_and(|device| device.starts_with("cuda")) {
         return Ok(Process::new(build::binary("memtier-engine", "memtier-engine")?));
     }
     let mut command = Process::new(build::binary_with("memtier-engine", "memtier-engine", "cuda")?);
+    if on_emulated {
+        let folder = paths::target().join("emulated");
+        emulated::stage(&folder, &[])?;
+        let library = emulated::library_path(&folder.join("driver"));
+        command.env("LD_LIBRARY_PATH", library).env("MEMTIER_KERNELS", folder.join("kernels"));
+        return Ok(command);
+    }
     let folder = paths::target().join("kernels");
     if Path::new("/dev/nvidia0").exists() && std::env::var_os("MEMTIER_KERNELS").is_none() {
         gpu::compile_kernels(&folder, &[])?;

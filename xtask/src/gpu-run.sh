@@ -2,12 +2,13 @@
 # Runs what is staged beside this script. Needs an NVIDIA driver; nothing else of CUDA, and no Rust.
 #   run.sh [--] [ARGS…]       all tests, then the examples; ARGS go to every test program
 #   run.sh --bench            the programs that take times, and other libraries' scripts where Python has torch
+#   run.sh --emulated         as the first, on the emulated driver in driver/
 #   run.sh --sanitize         all tests under compute-sanitizer's memcheck
 # Everything that was said is in out/; a short table comes last.
 cd "$(dirname "$0")" || exit 1
 mode=test
 case "$1" in
---bench | --sanitize) mode=${1#--}; shift ;;
+--bench | --sanitize | --emulated) mode=${1#--}; shift ;;
 esac
 [ "$1" = "--" ] && shift
 mkdir -p out && rm -f out/*.log
@@ -15,6 +16,11 @@ mkdir -p out && rm -f out/*.log
 export MEMTIER_REQUIRE_GPU=1 MEMTIER_KERNELS="$PWD/kernels" MEMTIER_FIXTURES="$PWD/fixtures"
 # Where a toolkit has CUPTI: what counts the process's allocations.
 [ -d /usr/local/cuda/extras/CUPTI/lib64 ] && export LD_LIBRARY_PATH="$LD_LIBRARY_PATH:/usr/local/cuda/extras/CUPTI/lib64"
+# Without a device of its own: the emulated one, before any that is installed.
+if [ "$mode" = emulated ]; then
+    export LD_LIBRARY_PATH="$PWD/driver:$LD_LIBRARY_PATH"
+    mode=test
+fi
 failed=0
 table=out/table.txt
 : >"$table"

@@ -5,7 +5,7 @@ use std::path::Path;
 
 use crate::cli::{Check, Command, Flag, Parsed};
 use crate::failure::Failure;
-use crate::{build, paths, process};
+use crate::{build, emulated, paths, process};
 
 /// The command's face.
 pub const COMMAND: Command = Command {
@@ -24,12 +24,19 @@ pub const COMMAND: Command = Command {
             check: Check::Any,
             help: "run the tests under compute-sanitizer's memcheck",
         },
+        Flag {
+            name: "emulated",
+            value: "",
+            check: Check::Any,
+            help: "on a GPU that this machine emulates (`emulator/`): results, no times; needs Linux",
+        },
         Flag { name: "stage-only", value: "", check: Check::Any, help: "do not run, even if there is a GPU" },
     ],
     words: Some(("-- ARGS…", "passed to every test program, such as a filter")),
     examples: &[
         ("cargo xtask gpu", "build, stage, and run if this machine has a GPU"),
         ("cargo xtask gpu --bench", "the programs that take times, and the same by other libraries"),
+        ("cargo xtask gpu --emulated -- rope", "the tests whose name holds `rope`, without a GPU"),
         ("cargo xtask gpu --stage-only", "then copy target/gpu to a machine that has one and start run.sh there"),
     ],
 };
@@ -37,16 +44,21 @@ pub const COMMAND: Command = Command {
 /// What runs in the folder.
 const SCRIPT: &str = include_str!("gpu-run.sh");
 /// Sources of kernels that are not the crate's own: an example's and a test's.
-const ALSO: [&str; 2] = ["memtier-cuda/examples/kernels/softplus.cu", "memtier-cuda/tests/kernels/own.cu"];
+pub const ALSO: [&str; 2] = ["memtier-cuda/examples/kernels/softplus.cu", "memtier-cuda/tests/kernels/own.cu"];
 
 /// Runs the command.
 ///
 /// # Errors
 /// The build fails, the folder cannot be written, or a test fails on the GPU.
 pub fn run(parsed: Parsed) -> Result<(), Failure> {
-    let folder = paths::target().join("gpu");
+    let emulated = parsed.has("emulated");
+    let folder = paths::target().join(if emulated { "gpu-emulated" } else { "gpu" });
     let names = stage(&build()?, &folder)?;
-    compile_kernels(&folder.join("kernels"), &ALSO)?;
+    if emulated {
+        emulated::stage(&folder, &ALSO)?;
+    } else {
+        compile_kernels(&folder.join("kernels"), &ALSO)?;
+    }
     files("benches/gpu", &folder.join("peers"))?;
     files("examples/engine/tests/fixtures", &folder.join("fixtures"))?;
     println!("staged in {}:", folder.display());
@@ -55,12 +67,13 @@ pub fn run(parsed: Parsed) -> Result<(), Failure> {
     if parsed.has("stage-only") {
         return Ok(());
     }
-    if !Path::new("/dev/nvidia0").exists() {
+    if !emulated && !Path::new("/dev/nvidia0").exists() {
         println!("no NVIDIA GPU here (/dev/nvidia0): nothing was run");
         println!("to run: copy {} to a machine with a GPU and start run.sh there", folder.display());
         return Ok(());
     }
-    let mode = ["bench", "sanitize"].into_iter().filter(|mode| parsed.has(mode)).map(|mode| format!("--{mode}"));
+    let mode =
+        ["emulated", "bench", "sanitize"].into_iter().filter(|mode| parsed.has(mode)).map(|mode| format!("--{mode}"));
     let mut script = std::process::Command::new("sh");
     script.arg(folder.join("run.sh")).args(mode.take(1)).arg("--").args(parsed.words);
     match process::run(&mut script)? {
@@ -101,29 +114,39 @@ fn files(from: &str, to: &Path) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Compiles the CUDA kernels into `folder`. Needs neither a GPU nor a toolkit, only NVRTC: the libraries that
-/// `MEMTIER_NVRTC` and `MEMTIER_PTX_NVRTC` name, or those that `kernels/fetch-nvrtc.sh` puts into the cache. `also`: sources beside the
-/// crate's own.
+/// Compiles the CUDA kernels into `folder`. Needs neither a GPU nor a toolkit, only [NVRTC](nvrtc). `also`: sources beside the crate's own.
 ///
 /// # Errors
 /// NVRTC cannot be fetched, or a kernel does not compile.
 pub fn compile_kernels(folder: &Path, also: &[&str]) -> Result<(), Failure> {
-    let mut variables = Vec::new();
-    if std::env::var_os("MEMTIER_NVRTC").is_none() {
-        let mut script = std::process::Command::new("sh");
-        script.current_dir(paths::root()).arg("kernels/fetch-nvrtc.sh").env("MEMTIER_CACHE", paths::cache()?);
-        let said = process::output(&mut script).map_err(|_| {
-            Failure::new("cannot fetch NVRTC (see above); set MEMTIER_NVRTC to a libnvrtc.so of CUDA 13.1 or newer")
-        })?;
-        variables.extend(said.lines().filter_map(exported));
-    }
-    let mut compiler =
-        build::cargo(["run", "--quiet", "--release", "--package", "memtier-cuda", "--bin", "compile-kernels", "--"]);
-    compiler.arg("--out").arg(folder).envs(variables);
+    process::output(compiler(&["--release"], folder, also).envs(nvrtc()?)).map(drop)
+}
+
+/// The compiler of kernels, as a command; it wants to know where NVRTC is.
+pub fn compiler(profile: &[&str], folder: &Path, also: &[&str]) -> std::process::Command {
+    let mut compiler = build::cargo(["run", "--quiet", "--package", "memtier-cuda", "--bin", "compile-kernels"]);
+    compiler.args(profile).arg("--").arg("--out").arg(folder);
     for source in also {
         compiler.arg("--also").arg(paths::root().join(source));
     }
-    process::output(&mut compiler).map(drop)
+    compiler
+}
+
+/// Where NVRTC is, as variables for the compiler: none where `MEMTIER_NVRTC` and `MEMTIER_PTX_NVRTC` say so already, else those of
+/// `kernels/fetch-nvrtc.sh`, which puts it into the cache.
+///
+/// # Errors
+/// It cannot be fetched.
+pub fn nvrtc() -> Result<Vec<(String, String)>, Failure> {
+    if std::env::var_os("MEMTIER_NVRTC").is_some() {
+        return Ok(Vec::new());
+    }
+    let mut script = std::process::Command::new("sh");
+    script.current_dir(paths::root()).arg("kernels/fetch-nvrtc.sh").env("MEMTIER_CACHE", paths::cache()?);
+    let said = process::output(&mut script).map_err(|_| {
+        Failure::new("cannot fetch NVRTC (see above); set MEMTIER_NVRTC to a libnvrtc.so of CUDA 13.1 or newer")
+    })?;
+    Ok(said.lines().filter_map(exported).collect())
 }
 
 /// `("NAME", "value")` of a shell's `export NAME=value`.

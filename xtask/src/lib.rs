@@ -12,6 +12,7 @@ pub mod bench;
 pub mod build;
 pub mod cli;
 pub mod demo;
+pub mod emulated;
 pub mod failure;
 pub mod fetch;
 pub mod gpu;

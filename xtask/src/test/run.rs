@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use super::counts::Counts;
 use super::steps::{CountsAs, Given, Step, Task};
 use crate::fetch::catalog::MODELS;
-use crate::{fetch, oracle, paths, process, progress};
+use crate::{fetch, gpu, oracle, paths, process, progress};
 
 /// How steps run.
 pub(super) struct Mode {
@@ -23,6 +23,7 @@ pub(super) struct Mode {
 pub(super) struct Resources {
     models: Option<Result<(), String>>,
     oracle: Option<Result<PathBuf, String>>,
+    nvrtc: Option<Result<Vec<(String, String)>, String>>,
 }
 
 /// How a step went.
@@ -62,7 +63,7 @@ pub(super) fn step(step: &Step, mode: &Mode, resources: &mut Resources) -> Outco
 /// Fetches and sets up what the step asks for.
 fn prepare(step: &Step, resources: &mut Resources) -> Result<Given, String> {
     let cache = paths::cache().map_err(|failure| failure.to_string())?;
-    let mut given = Given { cache, python: None };
+    let mut given = Given { cache, ..Given::default() };
     if step.models {
         let fetch = || MODELS.iter().try_for_each(|model| fetch::ensure(model, &given.cache).map(drop));
         resources.models.get_or_insert_with(|| fetch().map_err(|failure| failure.to_string())).clone()?;
@@ -70,6 +71,10 @@ fn prepare(step: &Step, resources: &mut Resources) -> Result<Given, String> {
     if step.oracle {
         let set_up = || oracle::python().map_err(|failure| format!("no oracle: {failure}"));
         given.python = Some(resources.oracle.get_or_insert_with(set_up).clone()?);
+    }
+    if step.nvrtc {
+        let set_up = || gpu::nvrtc().map_err(|failure| failure.to_string());
+        given.nvrtc = resources.nvrtc.get_or_insert_with(set_up).clone()?;
     }
     Ok(given)
 }

@@ -4,7 +4,9 @@ use std::path::PathBuf;
 use std::process::Command;
 
 use crate::build::cargo;
+use crate::emulated;
 use crate::fetch::catalog::MODELS;
+use crate::gpu;
 use crate::paths;
 
 /// One row of `cargo xtask test --list`.
@@ -18,6 +20,8 @@ pub(super) struct Step {
     pub(super) models: bool,
     /// Whether the Python environment with llama.cpp must be there.
     pub(super) oracle: bool,
+    /// Whether the compiler of CUDA kernels must be there.
+    pub(super) nvrtc: bool,
     /// The commands, in order. All run, whatever the ones before them said.
     pub(super) tasks: fn(&Given) -> Vec<Task>,
 }
@@ -29,6 +33,8 @@ pub(super) struct Given {
     pub(super) cache: PathBuf,
     /// A Python with llama.cpp, for steps that asked for it.
     pub(super) python: Option<PathBuf>,
+    /// Variables that say where NVRTC is, for steps that asked for it.
+    pub(super) nvrtc: Vec<(String, String)>,
 }
 
 /// One command of a step.
@@ -55,6 +61,7 @@ pub(super) const STEPS: &[Step] = &[
     step("fmt", "rustfmt leaves every file as it is", fmt),
     step("clippy", "clippy and rustc warn nowhere", clippy),
     Step { models: true, ..step("core", "unit and integration tests of everything but the engine", core) },
+    Step { nvrtc: true, ..step("emulated", "the CUDA backend and its kernels on an emulated GPU", on_emulated) },
     step("ui", "misuse does not compile and says why; its legal twins run", ui),
     Step { models: true, ..step("engine", "the reference engine and its kernels, on real models", engine) },
     Step { models: true, ..step("examples", "every numbered example runs", examples) },
@@ -68,7 +75,7 @@ pub(super) const STEPS: &[Step] = &[
 ];
 
 const fn step(name: &'static str, about: &'static str, tasks: fn(&Given) -> Vec<Task>) -> Step {
-    Step { name, about, models: false, oracle: false, tasks }
+    Step { name, about, models: false, oracle: false, nvrtc: false, tasks }
 }
 
 fn fmt(_: &Given) -> Vec<Task> {
@@ -84,13 +91,40 @@ fn clippy(_: &Given) -> Vec<Task> {
 /// The packages with a step of their own.
 const APART: &[&str] = &["engine-kernels", "memtier-engine", "ui-tests"];
 
+/// Everything but those.
+fn others<'a>(more: impl IntoIterator<Item = &'a str>) -> Command {
+    let mut command = cargo(["test", "--workspace", "--no-fail-fast"]);
+    command.args(APART.iter().flat_map(|package| ["--exclude", package])).args(more);
+    command
+}
+
 /// Everything else, so that a new package is tested without a word here.
 fn core(_: &Given) -> Vec<Task> {
-    let mut command = cargo(["test", "--workspace", "--no-fail-fast", "--lib", "--bins", "--tests"]);
-    command.args(APART.iter().flat_map(|package| ["--exclude", package]));
+    let mut command = others(["--lib", "--bins", "--tests"]);
     // So that a test which cannot run here (no GPU) is heard saying so.
     command.args(["--", "--show-output"]);
     vec![tests("cargo test", command)]
+}
+
+/// The programs of `core` that a GPU runs, once more; cargo builds them once. Where a device model of ours is what answers, a wrong
+/// answer is a failure and no device at all is one, too.
+fn on_emulated(given: &Given) -> Vec<Task> {
+    if !cfg!(all(target_os = "linux", target_pointer_width = "64")) {
+        return Vec::new();
+    }
+    let kernels = paths::target().join("emulated").join("kernels");
+    let mut compiler = gpu::compiler(&[], &kernels, &gpu::ALSO);
+    compiler.arg("--emulated").envs(given.nvrtc.iter().map(|(name, value)| (name, value)));
+    let mut command = others(["--test", "gpu_*", "--", "--show-output"]);
+    command
+        .env("LD_LIBRARY_PATH", emulated::library_path(&emulated::driver_folder()))
+        .env("MEMTIER_KERNELS", &kernels)
+        .env("MEMTIER_REQUIRE_GPU", "1");
+    vec![
+        check("the emulated driver", emulated::driver()),
+        check("kernels as PTX", compiler),
+        tests("GPU tests on the emulated device", command),
+    ]
 }
 
 fn ui(_: &Given) -> Vec<Task> {
