@@ -198,11 +198,14 @@ impl Context {
     pub(crate) fn open(ordinal: u32) -> Result<Arc<Self>, OpenError> {
         present()?;
         let (mut cuda, mut count, mut device) = (0, 0, 0);
-        // SAFETY: the functions are there; each writes one integer.
-        unsafe {
-            check("cuInit", sys::cuInit(0))?;
-            check("cuDriverGetVersion", sys::cuDriverGetVersion(&mut cuda))?;
+        // SAFETY: the function is there.
+        match unsafe { sys::cuInit(0) } {
+            // A driver without a device says so at once.
+            CUresult::CUDA_ERROR_NO_DEVICE => return Err(OpenError::NoDevice { ordinal, count: 0 }),
+            result => check("cuInit", result)?,
         }
+        // SAFETY: as above; writes one integer.
+        unsafe { check("cuDriverGetVersion", sys::cuDriverGetVersion(&mut cuda)) }?;
         if cuda < CUDA {
             return Err(OpenError::OldDriver { found: cuda, wanted: CUDA, needed: NEEDED });
         }
