@@ -4,8 +4,9 @@
 //! Compile it beside this crate's kernels; the argument is their folder:
 //! `cargo run -p memtier-cuda --bin compile-kernels -- --also memtier-cuda/examples/kernels/softplus.cu --out target/kernels`
 //! `cargo run -p memtier-cuda --example 03-own-kernel -- target/kernels`
-
-use std::path::Path;
+//!
+//! Without a GPU: add `--emulated` to the first, and run the second with the emulated driver (`cargo build --release -p memtier-emulator`) on
+//! `LD_LIBRARY_PATH`. A kernel that leaves its spans is then told by thread, address and source line.
 
 use memtier::{Bytes, Cuda, Device, Engine, LaunchError, Limits, Space, Step, StreamSpec, graph_captured, tier};
 use memtier_cuda::{CudaBackend, KernelModule, Kernels, LaunchGrid, OpenError, kernel};
@@ -56,8 +57,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     };
     let folder =
         std::env::args_os().nth(1).ok_or("the folder of compiled kernels, please: see the top of this example")?;
-    let target = Kernels::load(&backend, folder.as_ref())?.target();
-    let image = std::fs::read(Path::new(&folder).join(target).join("softplus.cubin"))?;
+    let image = std::fs::read(Kernels::load(&backend, folder.as_ref())?.image(folder.as_ref(), "softplus"))?;
     // SAFETY: compiled from the source that the wrapper names, by the command at the top.
     let module = unsafe { KernelModule::load(&backend, &image) }?;
     let kernel = module.get::<softplus>()?;

@@ -36,6 +36,8 @@ struct Loaded {
     functions: Vec<Function>,
     multiprocessors: u32,
     target: &'static str,
+    /// The suffix of its images.
+    kind: &'static str,
     // Unloaded behind everything that uses the functions.
     _modules: Vec<Module>,
 }
@@ -107,7 +109,7 @@ impl Kernels {
         });
         let functions = functions.collect::<Result<_, KernelError>>()?;
         let multiprocessors = context.info.multiprocessors;
-        let loaded = Arc::new(Loaded { functions, multiprocessors, target, _modules: modules });
+        let loaded = Arc::new(Loaded { functions, multiprocessors, target, kind, _modules: modules });
         let kernels = Kernels { loaded, batch_invariant: false };
         if !target.ends_with("_90a") {
             self_test::nvfp4(&kernels, context)?;
@@ -152,6 +154,12 @@ impl Kernels {
     /// The device's multiprocessors: what grids are sized by.
     pub fn multiprocessors(&self) -> u32 {
         self.loaded.multiprocessors
+    }
+
+    /// Where `folder` has the image of another source for this device, by the name of the source: what
+    /// [`compile_source`](crate::compile_source) put there, to be loaded with [`KernelModule::load`](crate::KernelModule::load).
+    pub fn image(&self, folder: &Path, name: &str) -> PathBuf {
+        image(folder, self.loaded.target, name, self.loaded.kind)
     }
 
     /// The architecture that they were compiled for.

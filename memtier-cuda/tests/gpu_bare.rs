@@ -231,7 +231,7 @@ fn launches_and_replays_cost_what_the_drivers_calls_cost() {
     else {
         return;
     };
-    let image = std::fs::read(kernels_folder().join(kernels.target()).join("vector.cubin")).unwrap();
+    let image = std::fs::read(kernels.image(&kernels_folder(), "vector")).unwrap();
     let memory = backend.reserve(TAG, Bytes::mib(2), Bytes::mib(2)).unwrap();
     let bare = Bare::open(&image, memory);
     let exec = bare.capture(NODES);

@@ -153,7 +153,12 @@ fn code_that_the_driver_cannot_run_is_told_apart_from_code_that_is_none() {
     // Another device's kernels under this one's name.
     let (folder, ours) = (Folder::new("other-device"), kernels_folder());
     let target = load_kernels(&backend).target();
-    let other = if target == "sm_120a" { "sm_90a" } else { "sm_120a" };
+    let other = match target {
+        "sm_120a" => "sm_90a",
+        "compute_120f" => "compute_90a",
+        "compute_90a" => "compute_120f",
+        _ => "sm_120a",
+    };
     if !ours.join(other).exists() {
         return println!("skipped: no kernels for {other} here");
     }

@@ -115,7 +115,7 @@ fn rig() -> Option<Rig> {
 
 /// The image of a source of this repository.
 fn module(rig: &Rig, name: &str) -> KernelModule {
-    let path = kernels_folder().join(rig.kernels.target()).join(format!("{name}.cubin"));
+    let path = rig.kernels.image(&kernels_folder(), name);
     let image = std::fs::read(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
     // SAFETY: `Kernels::load` found these images to be of this crate's sources.
     unsafe { KernelModule::load(&rig.backend, &image) }.unwrap()
@@ -167,7 +167,7 @@ fn memtier_add(
 #[test]
 fn kernels_of_another_crate_get_every_value() {
     let Some(mut rig) = rig() else { return };
-    let beside = kernels_folder().join(rig.kernels.target()).join("own.cubin");
+    let beside = rig.kernels.image(&kernels_folder(), "own");
     let path = env::var_os("MEMTIER_OWN_CUBIN").map_or(beside, Into::into);
     if !Path::new(&path).exists() {
         println!("skipped: no {}", path.display());
