@@ -24,6 +24,11 @@ struct World {
 impl World {
     /// Sequences of the given lengths, their blocks scattered over the slab; all else is NaN.
     fn random(rng: &mut Rng, shape: KvShape, lengths: &[usize], isa: Isa) -> World {
+        World::with_outlier(rng, shape, lengths, isa, 1.0)
+    }
+
+    /// The same; one dimension of each head is so many times larger.
+    fn with_outlier(rng: &mut Rng, shape: KvShape, lengths: &[usize], isa: Isa, times: f32) -> World {
         let threads = Threads::new(2).unwrap();
         let elements = shape.block_units().unwrap();
         let blocks: usize = lengths.iter().map(|len| len.div_ceil(shape.block_tokens) + 1).sum();
@@ -43,7 +48,10 @@ impl World {
             let table: Vec<u32> =
                 (0..len.div_ceil(shape.block_tokens)).map(|_| free.swap_remove(rng.below(free.len()))).collect();
             let row = shape.kv_heads * shape.head_dim;
-            let (keys, values) = (rng.activations(len * row), rng.activations(len * row));
+            let (mut keys, mut values) = (rng.activations(len * row), rng.activations(len * row));
+            for rows in [&mut keys, &mut values] {
+                rows.iter_mut().skip(13).step_by(shape.head_dim).for_each(|x| *x *= times);
+            }
             let cells: Vec<KvCell> = (0..*len).map(|position| world.cell(&table, position)).collect();
             let (base, stride) = (world.base, world.stride);
             kv_write(&threads, isa, &mut world.slab, base, stride, shape, &cells, &keys, &values).unwrap();
@@ -101,13 +109,23 @@ impl World {
                 rounded(f16_to_f32(bits) * scale(8, 1, 0))
             }
             KvFormat::Q8_0 => rounded(f32::from(bytes[element] as i8) * scale(8, head_dim / 32, dim / 32)),
-            KvFormat::Q4_0 => {
+            KvFormat::Q4_0 | KvFormat::Q4_0Rotated => {
                 let (group, within) = (dim / 32, dim % 32);
                 let pair = group * 16 + within % 16;
                 let byte = bytes[if half == 0 { pair * block_tokens + slot } else { slot * head_dim / 2 + pair }];
                 let nibble = if within < 16 { byte & 15 } else { byte >> 4 };
                 rounded((f32::from(nibble) - 8.0) * scale(4, head_dim / 32, group))
             }
+        }
+    }
+
+    /// What is stored of a key or a value, as it was before it was rotated.
+    fn kept(&self, half: usize, sequence: usize, position: usize, kv_head: usize) -> Vec<f64> {
+        let dims = self.shape.head_dim;
+        let row: Vec<f64> = (0..dims).map(|dim| self.stored(half, sequence, position, kv_head, dim)).collect();
+        match self.shape.format {
+            KvFormat::Q4_0Rotated => (0..dims).map(|dim| hadamard(dims, dim, |other| row[other])).collect(),
+            _ => row,
         }
     }
 
@@ -144,12 +162,12 @@ impl World {
         let mut out = Vec::new();
         for (head, (q, q_sinks)) in q.chunks_exact(dim).zip(q_sinks.chunks_exact(dim)).enumerate() {
             let kv_head = head / (params.heads / self.shape.kv_heads);
-            let cell = |half: usize, p: usize, d: usize| match p < first {
-                true => self.stored(half, sequence, p, kv_head, d),
+            let row = |half: usize, p: usize| match p < first {
+                true => self.kept(half, sequence, p, kv_head),
                 false => {
                     let rows = if half == 0 { &self.keys[sequence] } else { &self.values[sequence] };
-                    let value = rows[(p * self.shape.kv_heads + kv_head) * dim + d];
-                    f64::from(f16_to_f32(f32_to_f16(value)))
+                    let row = &rows[(p * self.shape.kv_heads + kv_head) * dim..][..dim];
+                    row.iter().map(|value| f64::from(f16_to_f32(f32_to_f16(*value)))).collect()
                 }
             };
             let mut weights = Vec::new();
@@ -159,23 +177,30 @@ impl World {
                     continue;
                 }
                 let q = if outside { q_sinks } else { q };
-                let dot: f64 = (0..dim).map(|d| f64::from(q[d]) * cell(0, p, d)).sum();
+                let dot: f64 = q.iter().zip(row(0, p)).map(|(q, key)| f64::from(*q) * key).sum();
                 let mut score = dot * f64::from(params.scale);
                 if let Some(cap) = params.softcap {
                     score = f64::from(cap) * (score / f64::from(cap)).tanh();
                 }
-                weights.push((p, score));
+                weights.push((row(1, p), score));
             }
             let max = weights.iter().fold(f64::NEG_INFINITY, |max, (_, score)| max.max(*score));
             let total: f64 = weights.iter().map(|(_, score)| (score - max).exp()).sum();
             for d in 0..dim {
-                let value = |p: usize| cell(1, p, d);
-                let sum: f64 = weights.iter().map(|(p, score)| (score - max).exp() * value(*p)).sum();
+                let sum: f64 = weights.iter().map(|(value, score)| (score - max).exp() * value[d]).sum();
                 out.push(if weights.is_empty() { 0.0 } else { sum / total });
             }
         }
         out
     }
+}
+
+/// Dimension `dim` of a rotated row, from the definition: Sylvester's matrices, of the largest power of two that divides the row.
+fn hadamard(dims: usize, dim: usize, row: impl Fn(usize) -> f64) -> f64 {
+    let width = 1 << dims.trailing_zeros();
+    let (first, dim) = (dim / width * width, dim % width);
+    let sign = |other: usize| if (dim & other).count_ones().is_multiple_of(2) { 1.0 } else { -1.0 };
+    (0..width).map(|other| sign(other) * row(first + other)).sum::<f64>() / (width as f64).sqrt()
 }
 
 fn params(heads: usize, head_dim: usize, window: Option<u32>) -> AttentionParams {
@@ -235,6 +260,8 @@ fn a_token_gets_the_same_bits_in_any_chunk_batch_and_pool() {
         (5, 1, 80, 16, KvFormat::Fp8),
         (9, 3, 64, 16, KvFormat::Q8_0),
         (5, 1, 64, 32, KvFormat::Q4_0),
+        (30, 1, 256, 16, KvFormat::Q4_0Rotated),
+        (4, 2, 96, 16, KvFormat::Q4_0Rotated),
         (5, 1, 80, 16, KvFormat::Bf16),
     ];
     for (heads, kv_heads, head_dim, block_tokens, format) in shapes {
@@ -295,7 +322,8 @@ fn sinks_that_left_the_window_are_seen_with_queries_of_their_own() {
     let mut rng = Rng::new(35);
     let threads = Threads::new(2).unwrap();
     let (heads, count) = (6, 130);
-    for (format, sinks) in [(KvFormat::F16, 4), (KvFormat::F16, 20), (KvFormat::Q4_0, 16)] {
+    for (format, sinks) in [(KvFormat::F16, 4), (KvFormat::F16, 20), (KvFormat::Q4_0, 16), (KvFormat::Q4_0Rotated, 16)]
+    {
         let shape = KvShape { kv_heads: 2, head_dim: 64, block_tokens: 16, format };
         let mut world = World::random(&mut rng, shape, &[count as usize], Isa::detect());
         // What neither the sinks nor any later window reach is gone.
@@ -334,7 +362,7 @@ fn the_latest_tokens_are_seen_in_f16_and_the_others_as_they_were_rounded() {
     let mut rng = Rng::new(36);
     let threads = Threads::new(2).unwrap();
     let (heads, count, latest) = (6, 130u32, 20u32);
-    for format in [KvFormat::Q4_0, KvFormat::Q8_0] {
+    for format in [KvFormat::Q4_0, KvFormat::Q4_0Rotated, KvFormat::Q8_0] {
         let shape = KvShape { kv_heads: 2, head_dim: 64, block_tokens: 16, format };
         let world = World::random(&mut rng, shape, &[count as usize], Isa::detect());
         // The ring has three slots more than are seen, and position 60 is its first.
@@ -383,6 +411,15 @@ fn every_format_keeps_rows_as_near_as_its_steps() {
         for isa in Isa::available() {
             let world = World::random(&mut rng, shape, &[70], isa);
             for (half, rows) in [&world.keys[0], &world.values[0]].into_iter().enumerate() {
+                let mut rows = rows.clone();
+                if format == KvFormat::Q4_0Rotated {
+                    // What is rounded is the rotated row.
+                    for row in rows.chunks_exact_mut(96) {
+                        let plain = row.to_vec();
+                        let turned = |dim| hadamard(96, dim, |other| f64::from(plain[other])) as f32;
+                        row.iter_mut().enumerate().for_each(|(dim, x)| *x = turned(dim));
+                    }
+                }
                 for (at, value) in rows.iter().enumerate() {
                     let (position, head, dim) = (at / 192, at / 96 % 2, at % 96);
                     let found = world.stored(half, 0, position, head, dim);
@@ -397,11 +434,11 @@ fn every_format_keeps_rows_as_near_as_its_steps() {
                         // Relative, down to the smallest step.
                         KvFormat::Fp8 => (value.abs() / 8.0).max(most / 448.0 / 512.0),
                         KvFormat::Q8_0 => most / 127.0,
-                        KvFormat::Q4_0 => most / 8.0 * 1.01,
+                        KvFormat::Q4_0 | KvFormat::Q4_0Rotated => most / 8.0 * 1.01,
                     };
                     let off = (found - f64::from(*value)).abs();
                     // A whole step at the end of the shorter side of q4_0, else half of one.
-                    let steps = if format == KvFormat::Q4_0 { 1.0 } else { 0.51 };
+                    let steps = if matches!(format, KvFormat::Q4_0 | KvFormat::Q4_0Rotated) { 1.0 } else { 0.51 };
                     assert!(
                         off <= steps * f64::from(step) + f64::from(value.abs()) / 2048.0 + 1e-6,
                         "{format:?} {isa:?} {at}: {found} for {value}"
@@ -409,6 +446,36 @@ fn every_format_keeps_rows_as_near_as_its_steps() {
                 }
             }
         }
+    }
+}
+
+#[test]
+fn rotated_rows_survive_a_large_dimension() {
+    let (heads, count) = (6, 130);
+    let threads = Threads::new(2).unwrap();
+    for times in [8.0, 30.0] {
+        let off = |format| {
+            let mut rng = Rng::new(37);
+            let shape = KvShape { kv_heads: 2, head_dim: 64, block_tokens: 16, format };
+            let world = World::with_outlier(&mut rng, shape, &[count as usize], Isa::detect(), times);
+            let queries = all_positions(0, count);
+            let q: Vec<f32> = (0..queries.len() * heads * 64).map(|_| 0.1 * rng.unit()).collect();
+            let out = world.attend(&threads, Isa::detect(), params(heads, 64, None), &queries, &q);
+            let row = heads * 64;
+            let errors =
+                queries.iter().zip(q.chunks_exact(row)).zip(out.chunks_exact(row)).flat_map(|((query, q), out)| {
+                    // From the rows as they were written.
+                    let expected = world.reference_with_ring(params(heads, 64, None), *query, q, 0);
+                    out.iter()
+                        .zip(expected)
+                        .map(|(out, expected)| (f64::from(*out) - expected).powi(2))
+                        .collect::<Vec<_>>()
+                });
+            errors.sum::<f64>().sqrt()
+        };
+        let (plain, rotated) = (off(KvFormat::Q4_0), off(KvFormat::Q4_0Rotated));
+        println!("a dimension {times} times the others: off by {plain:.3} as they are, by {rotated:.3} rotated");
+        assert!(rotated * 1.5 < plain, "{times}: {rotated} rotated, {plain} as they are");
     }
 }
 

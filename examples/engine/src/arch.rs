@@ -218,11 +218,11 @@ impl Arch {
         Ok(part)
     }
 
-    /// The same with these element types of keys and values.
+    /// The same with these element types of keys and values; those that gain from it hold rotated rows, if `rotates`.
     ///
     /// # Errors
     /// [`EngineError::Setting`] names a layer whose heads a type cannot hold, and a layer that there is not.
-    pub(crate) fn with_kv_types(mut self, types: &KvTypes) -> Result<Self, EngineError> {
+    pub(crate) fn with_kv_types(mut self, types: &KvTypes, rotates: bool) -> Result<Self, EngineError> {
         types.check()?;
         let (count, last) = (self.layers.len(), types.layers.iter().map(|(layers, _)| *layers.end()).max());
         if let Some(last) = last.filter(|last| *last >= count) {
@@ -230,7 +230,7 @@ impl Arch {
             return Err(EngineError::Setting { name: "kv-type-layers", value: last.to_string(), remedy });
         }
         for (index, layer) in self.layers.iter_mut().enumerate() {
-            let format = format_of(types.of(index)).unwrap_or(KvFormat::F16);
+            let format = format_of(types.of(index), rotates).unwrap_or(KvFormat::F16);
             if layer.kv.shape.head_dim > format.most() {
                 let remedy = format!(
                     "heads of layer {index} have {} elements, and {} is served up to {}: keep that layer f16 with --kv-type-layers",
@@ -301,9 +301,9 @@ impl Arch {
     ///
     /// # Errors
     /// [`EngineError::Setting`] for heads that it has no room for.
-    pub(crate) fn with_low(mut self, dtype: KvDtype) -> Result<Self, EngineError> {
+    pub(crate) fn with_low(mut self, dtype: KvDtype, rotates: bool) -> Result<Self, EngineError> {
         let refused = |remedy: String| EngineError::Setting { name: "kv-low", value: dtype.to_string(), remedy };
-        let format = format_of(dtype).ok_or_else(|| refused("use fp8, q8_0 or q4_0".to_owned()))?;
+        let format = format_of(dtype, rotates).ok_or_else(|| refused("use fp8, q8_0 or q4_0".to_owned()))?;
         for layer in &mut self.layers {
             layer.kv.low = format;
         }

@@ -66,6 +66,8 @@ pub struct Settings {
     pub streaming: Option<Streaming>,
     /// The element type of keys and values, layer by layer.
     pub kv_types: KvTypes,
+    /// Whether rows of `q4_0` are rotated before they are rounded: more accurate, and the same bytes.
+    pub kv_rotation: bool,
     /// The latest tokens of each sequence that are seen as they were before rounding; 0 is off. For smaller types than f16.
     pub kv_residual: usize,
     /// A smaller KV element type, of which there is a pool for requests that start while memory is short.
@@ -109,6 +111,7 @@ impl Default for Settings {
             max_slots: None,
             streaming: None,
             kv_types: KvTypes::default(),
+            kv_rotation: true,
             kv_residual: 0,
             kv_low: None,
             graphs: 0,
@@ -196,7 +199,7 @@ impl Settings {
         let description = ModelDescription::from_gguf(file.gguf())?;
         let snapshots = if self.prefix_cache { self.window_snapshots } else { 0 };
         let mut arch = Arch::new(file, &description, self.block_tokens)?.with_snapshots(snapshots);
-        arch = arch.with_kv_types(&self.kv_types)?;
+        arch = arch.with_kv_types(&self.kv_types, self.kv_rotation)?;
         if let Some(streaming) = self.streaming {
             if arch.layers.iter().any(|layer| layer.group == Group::Global && layer.kv.params.window.is_some()) {
                 let what = "streaming of a model whose layers all have a sliding window".to_owned();
@@ -212,7 +215,7 @@ impl Settings {
         }
         arch.batch_invariant = self.batch_invariant;
         match self.kv_low {
-            Some(low) => arch.with_low(low),
+            Some(low) => arch.with_low(low, self.kv_rotation),
             None => Ok(arch),
         }
     }

@@ -46,7 +46,7 @@ pub fn read_kv_type(text: &str) -> Result<KvDtype, WrongKvTypes> {
         "fp8" => Ok(KvDtype::Fp8Head),
         text => text.parse(),
     };
-    dtype.ok().filter(|dtype| format_of(*dtype).is_some()).ok_or_else(|| WrongKvTypes(text.to_owned()))
+    dtype.ok().filter(|dtype| format_of(*dtype, false).is_some()).ok_or_else(|| WrongKvTypes(text.to_owned()))
 }
 
 impl FromStr for KvTypes {
@@ -102,13 +102,18 @@ impl KvTypes {
         self.rest == KvDtype::F16 && self.layers.iter().all(|(_, dtype)| *dtype == KvDtype::F16)
     }
 
+    /// Whether `dtype` is among them.
+    pub(crate) fn any(&self, dtype: KvDtype) -> bool {
+        self.rest == dtype || self.layers.iter().any(|(_, listed)| *listed == dtype)
+    }
+
     /// Refuses types that there are no kernels for.
     ///
     /// # Errors
     /// [`EngineError::Setting`].
     pub(crate) fn check(&self) -> Result<(), EngineError> {
         let all = self.layers.iter().map(|(_, dtype)| *dtype).chain([self.rest]);
-        match all.into_iter().find(|dtype| format_of(*dtype).is_none()) {
+        match all.into_iter().find(|dtype| format_of(*dtype, false).is_none()) {
             None => Ok(()),
             Some(dtype) => Err(EngineError::Setting {
                 name: "kv-type",
@@ -119,13 +124,15 @@ impl KvTypes {
     }
 }
 
-/// The kernels' name of an element type; `None` where there are none.
-pub(crate) fn format_of(dtype: KvDtype) -> Option<KvFormat> {
+/// The kernels' name of an element type, with rows rotated first where that is worth it and `rotates` wants it; `None` where there are
+/// none.
+pub(crate) fn format_of(dtype: KvDtype, rotates: bool) -> Option<KvFormat> {
     match dtype {
         KvDtype::F16 => Some(KvFormat::F16),
         KvDtype::Bf16 => Some(KvFormat::Bf16),
         KvDtype::Fp8Head => Some(KvFormat::Fp8),
         KvDtype::Q8_0 => Some(KvFormat::Q8_0),
+        KvDtype::Q4_0 if rotates => Some(KvFormat::Q4_0Rotated),
         KvDtype::Q4_0 => Some(KvFormat::Q4_0),
         _ => None,
     }
@@ -138,7 +145,7 @@ pub(crate) fn dtype_of(format: KvFormat) -> KvDtype {
         KvFormat::Bf16 => KvDtype::Bf16,
         KvFormat::Fp8 => KvDtype::Fp8Head,
         KvFormat::Q8_0 => KvDtype::Q8_0,
-        KvFormat::Q4_0 => KvDtype::Q4_0,
+        KvFormat::Q4_0 | KvFormat::Q4_0Rotated => KvDtype::Q4_0,
     }
 }
 
@@ -168,7 +175,8 @@ mod tests {
                 let layer = KvLayer::heads(kv_heads as u64, head_dim as u64, dtype_of(format));
                 let layout = BlockLayout::new(&[layer], Tokens::new(block_tokens as u64)).unwrap();
                 assert_eq!(layout.block_bytes(), Bytes::new(2 * units), "{format:?}");
-                assert_eq!(format_of(dtype_of(format)), Some(format));
+                let rotates = format == KvFormat::Q4_0Rotated;
+                assert_eq!(format_of(dtype_of(format), rotates), Some(format));
             }
         }
     }

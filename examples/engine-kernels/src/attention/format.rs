@@ -24,6 +24,8 @@ pub enum KvFormat {
     Q8_0,
     /// Four bits, and an f16 scale for 32 dimensions of a row: -1 / 8 of the largest, with its sign (ggml's Q4_0).
     Q4_0,
+    /// The same of rotated rows: a Walsh-Hadamard transform spreads what is large in one dimension over all of them.
+    Q4_0Rotated,
 }
 
 /// Dimensions that share a scale.
@@ -33,13 +35,14 @@ pub(super) const MAX_DIM: usize = 256;
 
 impl KvFormat {
     /// All of them, largest first.
-    pub const ALL: [KvFormat; 5] = [KvFormat::F16, KvFormat::Bf16, KvFormat::Q8_0, KvFormat::Fp8, KvFormat::Q4_0];
+    pub const ALL: [KvFormat; 6] =
+        [KvFormat::F16, KvFormat::Bf16, KvFormat::Q8_0, KvFormat::Fp8, KvFormat::Q4_0, KvFormat::Q4_0Rotated];
 
     /// What a head's dimension must be a multiple of.
     pub const fn granule(self) -> usize {
         match self {
             KvFormat::F16 | KvFormat::Bf16 | KvFormat::Fp8 => 16,
-            KvFormat::Q8_0 | KvFormat::Q4_0 => GROUP,
+            KvFormat::Q8_0 | KvFormat::Q4_0 | KvFormat::Q4_0Rotated => GROUP,
         }
     }
 
@@ -51,19 +54,24 @@ impl KvFormat {
         }
     }
 
+    /// Whether rows are rotated before they are rounded.
+    pub(super) const fn rotates(self) -> bool {
+        matches!(self, KvFormat::Q4_0Rotated)
+    }
+
     /// Bits of an element.
     pub(super) const fn bits(self) -> usize {
         match self {
             KvFormat::F16 | KvFormat::Bf16 => 16,
             KvFormat::Fp8 | KvFormat::Q8_0 => 8,
-            KvFormat::Q4_0 => 4,
+            KvFormat::Q4_0 | KvFormat::Q4_0Rotated => 4,
         }
     }
 
     /// Bits from one token's key to the next: those of two dimensions where they share a byte.
     pub(super) const fn key_step(self) -> usize {
         match self {
-            KvFormat::Q4_0 => 8,
+            KvFormat::Q4_0 | KvFormat::Q4_0Rotated => 8,
             _ => self.bits(),
         }
     }
@@ -73,7 +81,7 @@ impl KvFormat {
         match self {
             KvFormat::F16 | KvFormat::Bf16 => 0,
             KvFormat::Fp8 => 1,
-            KvFormat::Q8_0 | KvFormat::Q4_0 => head_dim / GROUP,
+            KvFormat::Q8_0 | KvFormat::Q4_0 | KvFormat::Q4_0Rotated => head_dim / GROUP,
         }
     }
 
@@ -91,7 +99,7 @@ mod tests {
     #[test]
     fn rows_have_the_sizes_of_the_formats() {
         let rows = KvFormat::ALL.map(|format| format.row_bytes(64).unwrap());
-        assert_eq!(rows, [128, 128, 68, 66, 36]);
+        assert_eq!(rows, [128, 128, 68, 66, 36, 36]);
         assert_eq!(KvFormat::F16.row_bytes(usize::MAX), None);
     }
 }

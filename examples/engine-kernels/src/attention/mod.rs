@@ -12,6 +12,7 @@ mod kernel;
 mod lanes;
 mod pack;
 mod piece;
+mod rotate;
 mod unpack;
 
 pub use attend::{AttentionParams, KvSequence, Query, Ring, RingOf, Sinks, Views, attend, attend_with};

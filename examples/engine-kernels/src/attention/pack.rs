@@ -2,7 +2,8 @@
 
 use super::HOLE;
 use super::cache::{KvCell, KvShape};
-use super::format::{GROUP, KvFormat};
+use super::format::{GROUP, KvFormat, MAX_DIM};
+use super::rotate::rotate;
 use crate::half::{f16_to_f32, f32_to_bf16, f32_to_f16};
 use crate::isa::multiversion;
 use crate::threads::Shares;
@@ -80,19 +81,29 @@ fn write_row(shape: KvShape, part: &mut [u16], row: &[f32], steps: Steps) {
                 }
             }
         }
-        KvFormat::Q4_0 => {
-            for (group, row) in row.chunks_exact(GROUP).enumerate() {
-                // Eight steps lead to the largest on its side, seven to the other.
-                let extreme = row.iter().fold(0.0f32, |most, x| if x.abs() > most.abs() { *x } else { most });
-                let (scale, inverse) = scale(extreme / -8.0);
-                scales[steps.scale + group * steps.group] = scale;
-                let nibble = |x: f32| (x * inverse + 8.5).clamp(0.0, 15.0) as u8;
-                let (low, high) = row.split_at(GROUP / 2);
-                for (index, (low, high)) in low.iter().zip(high).enumerate() {
-                    let at = steps.packed(group * GROUP / 2 + index);
-                    set_byte(elements, at, nibble(*low) | nibble(*high) << 4);
-                }
-            }
+        KvFormat::Q4_0Rotated => {
+            let mut turned = [0.0; MAX_DIM];
+            let turned = &mut turned[..row.len()];
+            turned.copy_from_slice(row);
+            rotate(turned);
+            write_nibbles((elements, scales), turned, steps);
+        }
+        KvFormat::Q4_0 => write_nibbles((elements, scales), row, steps),
+    }
+}
+
+#[inline(always)]
+fn write_nibbles((elements, scales): (&mut [u16], &mut [u16]), row: &[f32], steps: Steps) {
+    for (group, row) in row.chunks_exact(GROUP).enumerate() {
+        // Eight steps lead to the largest on its side, seven to the other.
+        let extreme = row.iter().fold(0.0f32, |most, x| if x.abs() > most.abs() { *x } else { most });
+        let (scale, inverse) = scale(extreme / -8.0);
+        scales[steps.scale + group * steps.group] = scale;
+        let nibble = |x: f32| (x * inverse + 8.5).clamp(0.0, 15.0) as u8;
+        let (low, high) = row.split_at(GROUP / 2);
+        for (index, (low, high)) in low.iter().zip(high).enumerate() {
+            let at = steps.packed(group * GROUP / 2 + index);
+            set_byte(elements, at, nibble(*low) | nibble(*high) << 4);
         }
     }
 }

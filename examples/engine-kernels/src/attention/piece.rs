@@ -9,6 +9,7 @@ use super::cache::KvCache;
 use super::format::KvFormat;
 use super::kernel::{CHUNK, CHUNK_RUNS, Lane, MAX_LANES, RUN, Run, Scores, score, sum, weigh};
 use super::lanes::{Lanes, Portable};
+use super::rotate::{Rotated, rotate};
 use super::unpack::Unpacked;
 use crate::isa::{Isa, Level};
 use crate::threads::Shares;
@@ -106,6 +107,15 @@ unsafe fn compute<V: Lanes>(piece: &Piece<'_>) {
 unsafe fn attend_lanes<V: Lanes>(piece: &Piece<'_>, lanes: &mut [Lane]) {
     let shape = piece.cache.shape;
     let mut scores = Scores::new();
+    // What is rotated is looked at with rotated queries; what is in a ring is not.
+    let (rotates, mut rotated, mut plain) = (shape.format.rotates(), Rotated::new(), [std::ptr::null(); MAX_LANES]);
+    for (plain, lane) in plain.iter_mut().zip(lanes.iter()) {
+        *plain = lane.q;
+    }
+    if rotates {
+        // SAFETY: the lanes' queries are valid for a head, which is no larger than `MAX_DIM`, and nothing else is rotated into there.
+        unsafe { rotated.fill(lanes, shape.head_dim) };
+    }
     let mut own = [(std::ptr::null(), 0, 0); MAX_LANES];
     for (own, lane) in own.iter_mut().zip(lanes.iter()) {
         *own = (lane.q, lane.first, lane.end);
@@ -123,13 +133,18 @@ unsafe fn attend_lanes<V: Lanes>(piece: &Piece<'_>, lanes: &mut [Lane]) {
     };
     // The sinks first, where a lane's window does not reach them; then its window, the latest of it in the ring.
     for view in [View::Sinks, View::Window, View::Ring] {
-        for (lane, (q, first, end)) in lanes.iter_mut().zip(own) {
+        for ((lane, (q, first, end)), plain) in lanes.iter_mut().zip(own).zip(plain) {
             let in_ring = end.saturating_sub(latest).max(start).clamp(first, end);
             (lane.q, lane.first, lane.end) = match view {
                 View::Sinks => (lane.q_sinks, 0, first.min(sinks)),
                 View::Window => (q, first, in_ring),
-                View::Ring => (q, in_ring, end),
+                View::Ring => (plain, in_ring, end),
             };
+            if rotates && matches!(view, View::Ring) {
+                // What was summed so far is rotated back: the rest of the sum is not rotated.
+                // SAFETY: the lane's output is valid for `head_dim` elements and nobody else's.
+                rotate(unsafe { std::slice::from_raw_parts_mut(lane.out, shape.head_dim) });
+            }
         }
         let source = if matches!(view, View::Ring) { &ring } else { &whole };
         // SAFETY: passed on; both queries are valid for `head_dim` elements.

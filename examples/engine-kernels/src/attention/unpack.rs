@@ -45,7 +45,7 @@ impl Unpacked {
                 match shape.format {
                     KvFormat::Fp8 => fill_run::<V, Fp8>(shape, run, next, keys, values),
                     KvFormat::Q8_0 => fill_run::<V, Q8_0>(shape, run, next, keys, values),
-                    KvFormat::Q4_0 => fill_run::<V, Q4_0>(shape, run, next, keys, values),
+                    KvFormat::Q4_0 | KvFormat::Q4_0Rotated => fill_run::<V, Q4_0>(shape, run, next, keys, values),
                     // f16 is never unpacked.
                     KvFormat::Bf16 | KvFormat::F16 => fill_run::<V, Bf16>(shape, run, next, keys, values),
                 }
@@ -116,7 +116,7 @@ fn group<C: Cells>(head_dim: usize) -> usize {
     match C::FORMAT {
         KvFormat::F16 | KvFormat::Bf16 => 0,
         KvFormat::Fp8 => head_dim,
-        KvFormat::Q8_0 | KvFormat::Q4_0 => GROUP,
+        KvFormat::Q8_0 | KvFormat::Q4_0 | KvFormat::Q4_0Rotated => GROUP,
     }
 }
 

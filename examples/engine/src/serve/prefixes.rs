@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use memtier::{
     Blocks, Content, Engine, Fence, GlobalKv, PrefixCache, PrefixCacheSpec, PrefixCacheStats, Root, RootKey, Serving,
-    Settled, SnapshotStats, Step, Stream, SwaKv, Ticket, TieredCache, Tokens, f16,
+    Settled, SnapshotStats, Step, Stream, SwaKv, Ticket, TieredCache, Tokens, f16, plan::KvDtype,
 };
 
 use super::{
@@ -62,6 +62,9 @@ impl Prefixes {
             // Of what is saved and found again, the file's name says nothing.
             Some(_) => {
                 let key = RootKey::new(file.digest()).with("engine", env!("CARGO_PKG_VERSION"));
+                // Rotated rows are other bytes of the same types and sizes.
+                let rotates = settings.kv_rotation && settings.kv_types.any(KvDtype::Q4_0);
+                let key = if rotates { key.with("kv-rotation", "hadamard") } else { key };
                 key.with("kv", settings.kv_types.to_string())
             }
             // One file is served from here, so its name is enough.

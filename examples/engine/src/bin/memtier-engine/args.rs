@@ -102,6 +102,7 @@ Serves a GGUF model from memory that was planned to the byte.
   --queue N             requests that may wait (64)
   --graphs N            decode passes recorded at load and replayed, one for each number of requests (0: launched)
   --kv-type TYPE        what keys and values are stored as: f16, bf16, fp8, q8_0, q4_0 (f16)
+  --no-kv-rotation      q4_0 rounds rows as they are: less accurate
   --kv-type-layers L=T  other types for some layers: 0-1=f16,28-29=q8_0
   --kv-residual N       the latest N tokens are seen in f16, whatever --kv-type is (0)
   --stream-window N     lets a sequence run past --max-seq-len: its latest N tokens stay, and its first (off)
@@ -199,6 +200,7 @@ const FLAGS: &[&str] = &[
     "spill-ahead",
     "prefix-store",
     "no-prefix-cache",
+    "no-kv-rotation",
     "batch-invariant",
     "queue",
     "graphs",
@@ -274,6 +276,10 @@ pub(crate) fn read(args: impl Iterator<Item = OsString>) -> Result<Option<Args>,
         }
         if flag == "no-prefix-cache" {
             read.settings.prefix_cache = false;
+            continue;
+        }
+        if flag == "no-kv-rotation" {
+            read.settings.kv_rotation = false;
             continue;
         }
         if flag == "batch-invariant" {
