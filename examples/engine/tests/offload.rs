@@ -95,6 +95,20 @@ fn every_split_answers_the_same_to_the_bit() {
 }
 
 #[test]
+fn a_prompt_slides_through_windows_on_both_sides_in_no_more_blocks_than_planned() {
+    // Of seven layers the sixth has no window, so that both kinds are in front. One sequence, in chunks of many blocks: a chunk must
+    // leave before the next one comes.
+    let file = Tiny::new("slides", &TinyModel { layers: 7, ..TinyModel::gemma3(5) });
+    let file = file.open();
+    let prompts = [(0..300).map(|token| token * 3 % 280).collect()];
+    let one = |layers| Settings { max_batch: 1, max_seq_len: 360, prefill_chunk: 64, ..settings(layers) };
+    let whole = run(&file, &one(None), &prompts);
+    for layers in [5, 6] {
+        assert!(run(&file, &one(Some(GpuLayers::Count(layers))), &prompts) == whole, "{layers} layers on the device");
+    }
+}
+
+#[test]
 fn smollm2_answers_the_same_with_a_few_layers_on_the_device() {
     let Some(path) = SMOLLM2.path() else { return };
     let file = ModelFile::open(path).unwrap();

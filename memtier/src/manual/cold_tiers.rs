@@ -161,8 +161,10 @@
 //! | Gemma 3, when needed | 10.9 µs | 46.3 µs |
 //! | Gemma 3, ahead | 9.6 µs | 38.1 µs |
 //!
-//! With `--gpu-layers` the prefix cache is off, and `--cold-blocks` and `--prefix-store` are refused: each of the two parts of a model has keys and
-//! values of its own, and a prefix would have to be in both.
+//! With `--gpu-layers` each of the two parts of a model has keys and values of its own, and a cache of its own blocks. A prompt starts
+//! with what both have. Both are asked, filled and left by the same requests in the same order, so both would give up the same next;
+//! where one pool runs dry, the other cache gives up as many, and what is left is the same. `--cold-blocks` and `--prefix-store` are
+//! refused there: a second tier and a save are of one pool.
 //!
 //! # The format
 //!

@@ -1,12 +1,21 @@
 //! The layers that run on the device while the rest runs on the host: an engine of their own, with their weights, their
 //! keys and values and their scratch.
 
+use std::sync::Arc;
+
 use memtier::{
-    Bytes, Device, Engine, Fence, GlobalKv, Host, MemoryPlan, MemoryReport, Planning, Serving, Step, Stream, SwaKv,
-    Ticket, Tokens, f16,
+    Bytes, Device, Engine, Fence, GlobalKv, Host, MemoryPlan, MemoryReport, Planning, PrefixCacheStats, Serving, Step,
+    Stream, SwaKv, Ticket, Tokens, f16,
 };
 
-use super::{Probe, Row, batch::Batch, pass::write_inputs};
+use super::{
+    Probe, Row,
+    batch::Batch,
+    pair::Prefix,
+    pass::write_inputs,
+    prefixes::{Prefixes, keep_copy},
+    slide::leave,
+};
 use crate::{
     EngineError, ModelFile,
     arch::Arch,
@@ -24,6 +33,8 @@ use crate::{
 pub(crate) struct Cached {
     pub(crate) kv: Ticket<GlobalKv<f16>>,
     pub(crate) window: Option<Ticket<SwaKv<f16>>>,
+    /// Takes the copy of the window when the prompt is in.
+    pub(crate) snapshot: Option<Arc<Ticket<SwaKv<f16>>>>,
 }
 
 /// A part that has its memory and not its weights.
@@ -54,6 +65,7 @@ pub(super) fn carve<S: Compute>(
 
 /// The device's part, serving.
 pub(super) struct Front {
+    pub(super) prefixes: Option<Prefixes>,
     engine: Engine<Serving<Model>>,
     stream: Stream<memtier::Host>,
     device: Device,
@@ -80,28 +92,100 @@ impl Front {
         upload(file, &part.arch, cpu, engine.load(&mut stream)?, done, report)?;
         let tokens = model::pass_tokens(&settings.config(&part.arch));
         let x = vec![0.0; tokens * part.arch.weights.hidden];
-        Ok(Front { engine: engine.serve()?, stream, device, part, x, fence: None })
+        let engine = engine.serve()?;
+        let prefixes = Prefixes::open(file, &part.arch, settings, engine.bundle())?;
+        Ok(Front { prefixes, engine, stream, device, part, x, fence: None })
     }
 
-    /// Blocks for a request of up to `room` tokens.
+    /// Blocks for a request of up to `room` tokens; `prefix` is what is cached of its prompt.
     ///
     /// # Errors
     /// [`EngineError::Capacity`]; nothing was taken.
-    pub(super) fn open(&self, room: Tokens) -> Result<Cached, EngineError> {
+    pub(super) fn open(&mut self, room: Tokens, prefix: Option<Prefix>) -> Result<Cached, EngineError> {
         let bundle = self.engine.bundle();
-        let mut kv = bundle.kv.open(room);
-        while let Err(full) = kv.extend(room) {
-            // The plan may have paid for more blocks than were committed so far.
-            let Some(commit) = bundle.kv.planned_commit() else { return Err(full.into()) };
+        let (mut kv, state) = match prefix {
+            Some((lease, state)) => (lease.open(room), state),
+            None => (bundle.kv.open(room), None),
+        };
+        let needed = room.in_blocks_of(bundle.kv.per_block()).beyond(kv.blocks());
+        // What the plan has paid for comes before what might be wanted again.
+        while bundle.kv.free() < needed
+            && let Some(commit) = bundle.kv.planned_commit()
+        {
             bundle.kv.grow(commit).map_err(|error| EngineError::Busy(error.to_string()))?;
         }
-        Ok(Cached { kv, window: bundle.window.as_ref().map(|pool| pool.open(room)) })
+        kv.extend(Tokens::new(room.count().saturating_sub(kv.tokens().count())))?;
+        let mut window = bundle.window.as_ref().map(|pool| pool.open(room));
+        if let (Some(state), Some(window)) = (state, &mut window) {
+            let mut step = self.engine.step(&mut self.stream)?;
+            if let Step { buffers: ModelView { window: Some(windows), .. }, on, .. } = &mut step {
+                let held = state.copy(on, (windows, None), window)?;
+                window.advance(held, &step.finish()?)?;
+            }
+        }
+        Ok(Cached { kv, window, snapshot: self.open_snapshot(room) })
+    }
+
+    /// An empty request to copy a window into.
+    pub(super) fn open_snapshot(&self, room: Tokens) -> Option<Arc<Ticket<SwaKv<f16>>>> {
+        self.prefixes.as_ref().filter(|_| self.part.arch.window_snapshots > 0)?;
+        self.engine.bundle().window.as_ref().map(|pool| Arc::new(pool.open(room)))
+    }
+
+    /// Publishes what the last pass filled of a request with these tokens.
+    ///
+    /// # Errors
+    /// [`EngineError`].
+    pub(super) fn publish(&self, cached: &mut Cached, tokens: &[u32]) -> Result<(), EngineError> {
+        let (Some(prefixes), Some(fence)) = (&self.prefixes, &self.fence) else { return Ok(()) };
+        prefixes.publish(&mut cached.kv, tokens, &fence.wait()?)
+    }
+
+    /// Keeps a copy of a request's window at the end of what it has published, in `copy`.
+    ///
+    /// # Errors
+    /// [`EngineError`].
+    pub(super) fn keep_window(&mut self, cached: &Cached, copy: Arc<Ticket<SwaKv<f16>>>) -> Result<(), EngineError> {
+        let Front { prefixes: Some(prefixes), engine, stream, part, .. } = self else { return Ok(()) };
+        let Some(tokens) = prefixes.wants(&cached.kv, cached.window.as_ref(), &part.arch) else { return Ok(()) };
+        match (&mut prefixes.states, &cached.window) {
+            (Some(states), Some(window)) => {
+                keep_copy(states, (engine, stream, part.arch.window), (&cached.kv, window), copy, tokens)
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Gives up what left the windows of prompts, in a step of its own: a row pins what it names until it is set again.
+    ///
+    /// # Errors
+    /// [`EngineError`].
+    pub(super) fn release(&mut self, sequences: &mut [Option<Sequence>]) -> Result<(), EngineError> {
+        let Front { engine, stream, part, .. } = self;
+        let mut released = false;
+        for sequence in sequences.iter_mut().flatten().filter(|sequence| sequence.pending() > 1) {
+            if let Some(window) = sequence.front.as_mut().and_then(|cached| cached.window.as_mut()) {
+                released |= leave(window, sequence.done, part.arch.window);
+            }
+        }
+        if !released {
+            return Ok(());
+        }
+        let mut step = engine.step(stream)?;
+        let Step { buffers: ModelView { window_table: Some(table), .. }, on, .. } = &mut step else { return Ok(()) };
+        for (row, sequence) in sequences.iter().enumerate() {
+            if let Some(window) = sequence.as_ref().and_then(|sequence| sequence.front.as_ref()?.window.as_ref()) {
+                table.set(on, row, window)?;
+            }
+        }
+        step.finish()?.wait()?;
+        Ok(())
     }
 
     /// Makes room in a request's window for the next `count` tokens, of which `done` came before.
     pub(super) fn slide(&self, cached: &mut Cached, done: usize, count: usize) -> Result<(), EngineError> {
         let Some(ticket) = &mut cached.window else { return Ok(()) };
-        ticket.evict_before(Tokens::new((done + 1).saturating_sub(self.part.arch.window) as u64));
+        leave(ticket, done, self.part.arch.window);
         ticket.extend(Tokens::new(count as u64))?;
         Ok(())
     }
@@ -182,7 +266,9 @@ impl Front {
     }
 
     pub(super) fn part(&self) -> PartReport<'_> {
-        PartReport { name: &self.part.name, plan: self.engine.memory_plan(), report: self.engine.memory_report() }
+        let (plan, report) = (self.engine.memory_plan(), self.engine.memory_report());
+        let prefixes = self.prefixes.as_ref().map(|prefixes| prefixes.cache.stats());
+        PartReport { name: &self.part.name, plan, report, prefixes }
     }
 }
 
@@ -195,6 +281,8 @@ pub struct PartReport<'l> {
     pub plan: &'l MemoryPlan,
     /// What it holds now.
     pub report: MemoryReport,
+    /// What its prefix cache holds and did.
+    pub prefixes: Option<PrefixCacheStats>,
 }
 
 impl PartReport<'_> {

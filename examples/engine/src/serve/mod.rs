@@ -7,6 +7,7 @@ mod evict_tests;
 mod fork;
 mod front;
 mod graphs;
+mod pair;
 mod pass;
 mod persist;
 mod prefixes;
@@ -25,6 +26,7 @@ use self::{
     batch::Batch,
     front::{Carved, Front, carve},
     graphs::Graphs,
+    pair::CachedPairs,
     prefixes::Prefixes,
     queue::Waiting,
 };
@@ -169,11 +171,7 @@ impl<S: Compute> Llm<S> {
         let front = parts.map(&mut load).transpose()?;
         upload(file, &main.arch, S::cpu(&ops), engine.load(&mut stream)?, &mut done, report)?;
         let engine = engine.serve()?;
-        // Where a model is in two parts, each has keys and values of its own, and a prefix would have to be in both.
-        let prefixes = match &front {
-            None => Prefixes::open(file, &arch, settings, engine.bundle())?,
-            Some(_) => None,
-        };
+        let prefixes = Prefixes::open(file, &main.arch, settings, engine.bundle())?;
         if let Some(prefixes) = &prefixes {
             governor.cached = Some(Box::new(prefixes.cached_blocks()));
         }
@@ -196,6 +194,9 @@ impl<S: Compute> Llm<S> {
             watcher: watcher.cloned(),
             measuring,
         };
+        if let Some(caches) = llm.cached_pairs() {
+            llm.governor.cached = Some(Box::new(CachedPairs(caches)));
+        }
         llm.record_graphs()?;
         Ok(llm)
     }
@@ -244,7 +245,7 @@ impl<S: Compute> Llm<S> {
     /// The devices: one, or the one with the first layers and the host with the rest.
     pub fn parts(&self) -> Vec<PartReport<'_>> {
         let (plan, report) = (self.engine.memory_plan(), self.engine.memory_report());
-        let main = PartReport { name: &self.main.name, plan, report };
+        let main = PartReport { name: &self.main.name, plan, report, prefixes: self.prefix_stats() };
         self.front.iter().map(Front::part).chain([main]).collect()
     }
 

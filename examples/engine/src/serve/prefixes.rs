@@ -7,12 +7,13 @@
 use std::sync::Arc;
 
 use memtier::{
-    Blocks, Content, Engine, Fence, GlobalKv, PrefixCache, PrefixCacheSpec, PrefixCacheStats, Root, RootKey, Serving,
-    Settled, SnapshotStats, Step, Stream, SwaKv, Ticket, TieredCache, Tokens, f16, plan::KvDtype,
+    Blocks, Content, Engine, Fence, GlobalKv, PrefixCache, PrefixCacheSpec, PrefixCacheStats, PrefixLease, Root,
+    RootKey, Serving, Settled, SnapshotStats, Step, Stream, SwaKv, Ticket, TieredCache, Tokens, f16, plan::KvDtype,
 };
 
 use super::{
-    Llm, Row,
+    Cached, Llm, Row,
+    pair::{Prefix, find_both},
     states::{Found, States, copy_blocks},
     tiers,
 };
@@ -23,12 +24,20 @@ use crate::{
     config::Settings,
     model::{Model, ModelView},
     policy::CachedBlocks,
-    sequence::Sequence,
 };
 
 pub(super) type Kv = GlobalKv<f16>;
 pub(super) type KvTicket = Ticket<Kv>;
 pub(super) type WindowTicket = Ticket<SwaKv<f16>>;
+/// What a window is copied into, if any is wanted.
+type Copy = Option<Arc<WindowTicket>>;
+
+/// The blocks of a request.
+pub(super) struct Opened {
+    pub(super) kv: KvTicket,
+    pub(super) window: Option<WindowTicket>,
+    pub(super) front: Option<Cached>,
+}
 
 /// The cache of one model.
 pub(super) struct Prefixes {
@@ -84,44 +93,78 @@ impl Prefixes {
         self.cache.clone()
     }
 
-    /// A request that starts with what the pool has cached of its prompt, and what its window must be filled with.
-    fn start(&mut self, prompt: &[u32], room: Tokens) -> Result<(KvTicket, Option<Found>), EngineError> {
-        // The last token's logits are wanted, so it is processed in any case.
-        let content = Content::new(self.root, &prompt[..prompt.len() - 1]);
+    /// What the pool has cached of a prompt, and what a window must be filled with behind it.
+    pub(super) fn find(&mut self, prompt: &[u32]) -> Result<Prefix, EngineError> {
+        let content = self.content(prompt);
         let mut lease = self.cache.lookup(&content)?;
-        let mut state = None;
-        if let Some(states) = &mut self.states {
-            state = states.find(self.tiers.as_ref(), &lease, &content)?;
-            lease.shorten(state.as_ref().map_or(Blocks::ZERO, Found::blocks));
-        }
-        self.reused += lease.tokens().count();
-        Ok((lease.open(room), state))
+        let state = self.state_for(&mut lease, &content)?;
+        Ok((lease, state))
+    }
+
+    /// No more than the first `blocks` of it.
+    pub(super) fn shorten(&mut self, prefix: &mut Prefix, blocks: Blocks, prompt: &[u32]) -> Result<(), EngineError> {
+        prefix.0.shorten(blocks);
+        prefix.1 = self.state_for(&mut prefix.0, &self.content(prompt))?;
+        Ok(())
+    }
+
+    /// The last token's logits are wanted, so it is processed in any case.
+    fn content<'p>(&self, prompt: &'p [u32]) -> Content<'p> {
+        Content::new(self.root, &prompt[..prompt.len() - 1])
+    }
+
+    /// The copy of a window for what is found, which ends there then.
+    fn state_for(&mut self, lease: &mut PrefixLease<Kv>, content: &Content<'_>) -> Result<Option<Found>, EngineError> {
+        let Some(states) = &mut self.states else { return Ok(None) };
+        let state = states.find(self.tiers.as_ref(), lease, content)?;
+        lease.shorten(state.as_ref().map_or(Blocks::ZERO, Found::blocks));
+        Ok(state)
     }
 
     /// Publishes the blocks that a request has filled.
-    fn publish(&self, sequence: &mut Sequence, settled: &Settled) -> Result<(), EngineError> {
-        if sequence.low.is_some() {
-            // Its blocks are of another pool.
-            return Ok(());
-        }
+    pub(super) fn publish(&self, kv: &mut KvTicket, tokens: &[u32], settled: &Settled) -> Result<(), EngineError> {
         // What did not see all before it is not what its name says.
-        let whole = self.whole.min(sequence.tokens.len());
-        let content = Content::new(self.root, &sequence.tokens[..whole]);
-        self.cache.publish(&mut sequence.kv, settled, &content)?;
+        let content = Content::new(self.root, &tokens[..self.whole.min(tokens.len())]);
+        self.cache.publish(kv, settled, &content)?;
         Ok(())
+    }
+
+    /// Whether a request's window is worth a copy at the end of what it has published: after so many tokens. Not where the window has
+    /// gone on, or the same is kept already.
+    pub(super) fn wants(&self, kv: &KvTicket, window: Option<&WindowTicket>, arch: &Arch) -> Option<usize> {
+        let (states, window) = (self.states.as_ref()?, window?);
+        let tokens = kv.cached().count() as usize;
+        let is_there = tokens == 0 || states.near().has(kv);
+        (!is_there && blocks_of(arch, tokens).all(|index| window.has(index))).then_some(tokens)
     }
 }
 
 impl<S: Compute> Llm<S> {
-    /// The blocks of a new request, with room for `room` tokens; those of its prompt that are cached are there already.
-    pub(super) fn open_blocks(
-        &mut self,
-        prompt: &[u32],
-        room: Tokens,
-        reuse: bool,
-    ) -> Result<(KvTicket, Option<WindowTicket>), EngineError> {
-        let (mut kv, state) = match self.prefixes.as_mut().filter(|_| reuse) {
-            Some(prefixes) => prefixes.start(prompt, room)?,
+    /// The blocks of a new request in all parts, with room for `room` tokens; those of its prompt that are cached are there already.
+    pub(super) fn open_blocks(&mut self, prompt: &[u32], room: Tokens, reuse: bool) -> Result<Opened, EngineError> {
+        let opened = self.open_parts(prompt, room, reuse);
+        self.caches_in_step();
+        opened
+    }
+
+    fn open_parts(&mut self, prompt: &[u32], room: Tokens, reuse: bool) -> Result<Opened, EngineError> {
+        let Llm { prefixes, front, .. } = self;
+        let (main, beside) = (prefixes.as_mut(), front.as_mut().and_then(|front| front.prefixes.as_mut()));
+        let (here, there) = match (main.filter(|_| reuse), beside) {
+            (Some(main), Some(beside)) => {
+                let [here, there] = find_both([main, beside], prompt)?;
+                (Some(here), Some(there))
+            }
+            (Some(main), None) => (Some(main.find(prompt)?), None),
+            (None, _) => (None, None),
+        };
+        let (mut kv, state) = match here {
+            Some((lease, state)) => {
+                if let Some(prefixes) = &mut self.prefixes {
+                    prefixes.reused += lease.tokens().count();
+                }
+                (lease.open(room), state)
+            }
             None => (self.engine.bundle().kv.open(room), None),
         };
         self.extend_to(&mut kv, room)?;
@@ -129,7 +172,8 @@ impl<S: Compute> Llm<S> {
         if reuse {
             self.restore(&mut kv, window.as_mut(), prompt, state.as_ref())?;
         }
-        Ok((kv, window))
+        let front = self.front.as_mut().map(|front| front.open(room, there)).transpose()?;
+        Ok(Opened { kv, window, front })
     }
 
     /// Continues a request with what the second tier has of its prompt, and fills its window with `state`. It has its blocks
@@ -203,64 +247,59 @@ impl<S: Compute> Llm<S> {
     pub(super) fn publish(&mut self, settled: &Settled) -> Result<(), EngineError> {
         for index in 0..self.batch.shares.len() {
             let share = self.batch.shares[index];
-            if let (Some(prefixes), Some(sequence)) = (&self.prefixes, &mut self.sequences[share.row]) {
-                prefixes.publish(sequence, settled)?;
-                if share.complete
-                    && let Some(copy) = sequence.snapshot.take()
-                {
-                    self.keep_window(share.row, copy)?;
-                }
+            let Llm { prefixes: Some(prefixes), sequences, front, .. } = self else { return Ok(()) };
+            let Some(sequence) = &mut sequences[share.row] else { continue };
+            // Blocks of the pool of smaller elements are no other's.
+            if sequence.low.is_none() {
+                prefixes.publish(&mut sequence.kv, &sequence.tokens, settled)?;
+            }
+            if let (Some(front), Some(cached)) = (front, &mut sequence.front) {
+                front.publish(cached, &sequence.tokens)?;
+            }
+            if share.complete {
+                let copies =
+                    (sequence.snapshot.take(), sequence.front.as_mut().and_then(|front| front.snapshot.take()));
+                self.keep_window(share.row, copies)?;
             }
         }
         Ok(())
     }
 
-    /// Keeps a copy of a request's window at the end of what it has published, in `copy`.
-    fn keep_window(&mut self, row: Row, mut copy: Arc<WindowTicket>) -> Result<(), EngineError> {
-        let Llm { prefixes, sequences, arch, .. } = &*self;
-        let Some(Prefixes { states: Some(states), .. }) = prefixes else { return Ok(()) };
-        let Some(sequence) = sequences.get(row).and_then(Option::as_ref) else { return Ok(()) };
-        let Some(window) = &sequence.window else { return Ok(()) };
-        let tokens = sequence.kv.cached().count() as usize;
-        let blocks = blocks_of(arch, tokens);
-        // Not where the window has gone on, or the same is kept already.
-        if tokens == 0 || states.near().has(&sequence.kv) || !blocks.clone().all(|index| window.has(index)) {
-            return Ok(());
-        }
-        if states.would_lose() {
-            self.spill_states()?;
-        }
-        let Llm { prefixes, sequences, engine, stream, arch, .. } = self;
-        let Some(Prefixes { states: Some(states), .. }) = prefixes else { return Ok(()) };
-        let Some(sequence) = sequences.get(row).and_then(Option::as_ref) else { return Ok(()) };
-        let (Some(window), Some(to)) = (&sequence.window, Arc::get_mut(&mut copy)) else { return Ok(()) };
-        let near = states.near_mut();
-        // The plan has blocks for so many copies, and no more.
-        while near.len() >= near.most() && near.evict_one() {}
-        match copy_window(engine, stream, arch.window, (window, to), tokens) {
-            Ok(Some(settled)) => {
-                near.keep(&sequence.kv, copy, &settled);
+    /// Keeps copies of a request's windows at the end of what it has published.
+    fn keep_window(&mut self, row: Row, (here, there): (Copy, Copy)) -> Result<(), EngineError> {
+        let Llm { prefixes, sequences, main, .. } = &*self;
+        let (Some(prefixes), Some(sequence)) = (prefixes, &sequences[row]) else { return Ok(()) };
+        let tokens = prefixes.wants(&sequence.kv, sequence.window.as_ref(), &main.arch);
+        if let (Some(tokens), Some(copy)) = (tokens, here) {
+            if prefixes.states.as_ref().is_some_and(States::would_lose) {
+                self.spill_states()?;
             }
-            // Requests need them more.
-            Ok(None) | Err(EngineError::Capacity(_)) => {}
-            Err(error) => return Err(error),
+            let Llm { prefixes, sequences, engine, stream, main, .. } = &mut *self;
+            if let (Some(Prefixes { states: Some(states), .. }), Some(sequence)) = (prefixes, &sequences[row])
+                && let Some(window) = &sequence.window
+            {
+                keep_copy(states, (engine, stream, main.arch.window), (&sequence.kv, window), copy, tokens)?;
+            }
         }
-        Ok(())
+        let Llm { sequences, front: Some(front), .. } = self else { return Ok(()) };
+        match (sequences[row].as_ref().and_then(|sequence| sequence.front.as_ref()), there) {
+            (Some(cached), Some(copy)) => front.keep_window(cached, copy),
+            _ => Ok(()),
+        }
     }
 
     /// An empty request to copy a window into.
-    pub(super) fn open_snapshot(&self, room: Tokens) -> Option<Arc<WindowTicket>> {
-        self.prefixes.as_ref().filter(|_| self.arch.window_snapshots > 0)?;
+    pub(super) fn open_snapshot(&self, room: Tokens) -> Copy {
+        self.prefixes.as_ref().filter(|_| self.main.arch.window_snapshots > 0)?;
         self.engine.bundle().window.as_ref().map(|pool| Arc::new(pool.open(room)))
     }
 
-    /// Keeps a copy of the window of a request that ends: who asks on starts with it.
+    /// Keeps copies of the windows of a request that ends: who asks on starts with them.
     pub(super) fn keep_ended(&mut self, row: Row) -> Result<(), EngineError> {
-        let most = self.sequences.get(row).and_then(Option::as_ref).map_or(0, |sequence| sequence.most);
-        match self.open_snapshot(Tokens::new(most as u64)) {
-            Some(copy) => self.keep_window(row, copy),
-            None => Ok(()),
-        }
+        let Some(sequence) = self.sequences.get(row).and_then(Option::as_ref) else { return Ok(()) };
+        let room = Tokens::new(sequence.most as u64);
+        let there = self.front.as_ref().and_then(|front| front.open_snapshot(room));
+        self.keep_window(row, (self.open_snapshot(room), there))
     }
 
     /// What the prefix cache holds and did.
@@ -276,6 +315,29 @@ impl<S: Compute> Llm<S> {
     /// Tokens of prompts that needed no pass.
     pub fn reused_tokens(&self) -> u64 {
         self.prefixes.as_ref().map_or(0, |prefixes| prefixes.reused)
+    }
+}
+
+/// Keeps a copy of a window, behind the first `tokens` tokens of what a request has published, in `copy`.
+pub(super) fn keep_copy<S: Compute>(
+    states: &mut States,
+    (engine, stream, window): (&mut Engine<Serving<Model<S>>>, &mut Stream<S>, usize),
+    (kv, from): (&KvTicket, &WindowTicket),
+    mut copy: Arc<WindowTicket>,
+    tokens: usize,
+) -> Result<(), EngineError> {
+    let Some(to) = Arc::get_mut(&mut copy) else { return Ok(()) };
+    let near = states.near_mut();
+    // The plan has blocks for so many copies, and no more.
+    while near.len() >= near.most() && near.evict_one() {}
+    match copy_window(engine, stream, window, (from, to), tokens) {
+        Ok(Some(settled)) => {
+            near.keep(kv, copy, &settled);
+            Ok(())
+        }
+        // Requests need them more.
+        Ok(None) | Err(EngineError::Capacity(_)) => Ok(()),
+        Err(error) => Err(error),
     }
 }
 

@@ -2,7 +2,7 @@
 
 use memtier::{GlobalKv, ResidualKv, Step, Ticket, Tokens, f16};
 
-use super::{Llm, Row};
+use super::{Llm, Row, prefixes::Opened};
 use crate::{
     EngineError,
     compute::Compute,
@@ -52,17 +52,18 @@ impl<S: Compute> Llm<S> {
         let most = prompt.len().saturating_add(answer).min(self.settings.most_tokens());
         let room = Tokens::new(most as u64);
         let low = self.open_low(room)?;
-        let (kv, window) = match low {
+        let Opened { kv, window, front } = match low {
             None => self.open_blocks(prompt, room, reuse)?,
             // What is cached is in the other type, so nothing of it is of use.
             Some(_) => {
                 let bundle = self.engine.bundle();
-                (bundle.kv.open(room), bundle.window.as_ref().map(|pool| pool.open(room)))
+                let window = bundle.window.as_ref().map(|pool| pool.open(room));
+                Opened { kv: bundle.kv.open(room), window, front: None }
             }
         };
         let mut sequence = Sequence::new(kv, window, prompt, most, sampling);
         sequence.snapshot = if low.is_none() { self.open_snapshot(room) } else { None };
-        sequence.front = self.front.as_ref().map(|front| front.open(room)).transpose()?;
+        sequence.front = front;
         sequence.low = low;
         sequence.ring = self.open_ring(room)?;
         self.sequences[row] = Some(sequence);

@@ -1,6 +1,6 @@
 //! What requests give up before a pass: blocks that no later token sees.
 
-use memtier::{Step, Tokens};
+use memtier::{Step, SwaKv, Ticket, Tokens, f16};
 
 use super::Llm;
 use crate::{EngineError, compute::Compute, model::ModelView};
@@ -25,9 +25,7 @@ impl<S: Compute> Llm<S> {
             }
             // While a prompt goes on, a pass leaves as many blocks behind as it writes. An answer leaves one at a time.
             if let Some(window) = sequence.window.as_mut().filter(|_| pending > 1) {
-                let held = window.blocks();
-                window.evict_before(Tokens::new((sequence.done + 1).saturating_sub(arch.window) as u64));
-                released |= held != window.blocks();
+                released |= leave(window, sequence.done, arch.window);
             }
         }
         if released {
@@ -43,6 +41,9 @@ impl<S: Compute> Llm<S> {
                 }
             }
             step.finish()?.wait()?;
+        }
+        if let Some(front) = &mut self.front {
+            front.release(&mut self.sequences)?;
         }
         if short { self.take_more() } else { Ok(()) }
     }
@@ -60,4 +61,11 @@ impl<S: Compute> Llm<S> {
         }
         Ok(())
     }
+}
+
+/// Gives up the blocks that no token from `done` on sees. Whether there were any.
+pub(super) fn leave(ticket: &mut Ticket<SwaKv<f16>>, done: usize, window: usize) -> bool {
+    let held = ticket.blocks();
+    ticket.evict_before(Tokens::new((done + 1).saturating_sub(window) as u64));
+    held != ticket.blocks()
 }

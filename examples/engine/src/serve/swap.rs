@@ -129,7 +129,7 @@ impl<S: Compute> Llm<S> {
         let mut done = 0;
         upload(file, &main.arch, S::cpu(&ops), engine.load(&mut stream)?, &mut done, report)?;
         let engine = engine.serve()?;
-        let prefixes = Prefixes::open(file, &arch, &settings, engine.bundle())?;
+        let prefixes = Prefixes::open(file, &main.arch, &settings, engine.bundle())?;
         if let Some(prefixes) = &prefixes {
             governor.cached = Some(Box::new(prefixes.cached_blocks()));
         }

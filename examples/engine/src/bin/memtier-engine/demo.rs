@@ -139,7 +139,7 @@ struct OnDevice {
 
 impl From<PartReport<'_>> for OnDevice {
     fn from(part: PartReport<'_>) -> Self {
-        let PartReport { name, plan, report } = part;
+        let PartReport { name, plan, report, .. } = part;
         OnDevice { name: name.to_owned(), planned: plan.total().count(), report }
     }
 }

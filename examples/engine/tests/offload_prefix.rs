@@ -1,0 +1,221 @@
+//! Cached prefixes of a model whose layers are in two memories: in both or in none, the same answers, and every block back.
+
+mod common;
+
+use common::{SMOLLM2, tiny_file};
+use memtier::{Bytes, plan::KvDtype};
+use memtier_engine::{
+    EngineError, GpuLayers, Llm, ModelFile, Row, Sampling, Settings, kv_types::KvTypes, tokenizer::Tokenizer,
+};
+use memtier_model::write::TinyModel;
+
+fn settings(layers: Option<u64>) -> Settings {
+    Settings {
+        gpu_layers: layers.map(GpuLayers::Count),
+        budget: Bytes::mib(512),
+        max_batch: 3,
+        max_seq_len: 256,
+        prefill_chunk: 48,
+        window_snapshots: 6,
+        threads: 2,
+        ..Settings::default()
+    }
+}
+
+/// With the splits that are worth a look. Of seven layers of Gemma 3 the sixth is the only one without a window: in the first split
+/// none of the front has the whole context, in the second the front has both kinds and the rest one, in the third the same with one
+/// layer more on the other side.
+fn models() -> [(&'static str, TinyModel, &'static [u64]); 2] {
+    let wide = |model: TinyModel, layers| TinyModel { head_dim: 32, layers, ..model };
+    [("llama", wide(TinyModel::llama(5), 5), &[2]), ("gemma3", wide(TinyModel::gemma3(5), 7), &[3, 6, 5])]
+}
+
+fn open(file: &ModelFile, settings: &Settings) -> Llm {
+    Llm::open(file, settings, &mut |_| ()).unwrap()
+}
+
+fn prompt(length: usize, seed: u32) -> Vec<u32> {
+    (0..length as u32).map(|at| (at.wrapping_mul(2_654_435_761) ^ seed.wrapping_mul(40_503)) >> 7 & 127).collect()
+}
+
+fn run(llm: &mut Llm) {
+    while llm.step(|_| ()).unwrap() > 0 {}
+}
+
+fn answer(llm: &mut Llm, prompt: &[u32], length: usize) -> Vec<u32> {
+    let row = llm.admit(prompt, length, Sampling::GREEDY).unwrap();
+    run(llm);
+    let tokens = llm.tokens(row).unwrap()[prompt.len()..].to_vec();
+    llm.end(row).unwrap();
+    in_step(llm);
+    tokens
+}
+
+/// Both parts have cached the same.
+fn in_step(llm: &Llm) {
+    let parts = llm.parts();
+    let stats: Vec<_> = parts.iter().map(|part| part.prefixes.unwrap()).collect();
+    assert_eq!(stats.len(), 2);
+    assert_eq!(stats[0], stats[1]);
+}
+
+/// All that is held is cached, or a copy of a window.
+fn all_is_back(llm: &Llm) {
+    for part in llm.parts() {
+        let cached = part.prefixes.unwrap();
+        assert_eq!(cached.cached, cached.reclaimable, "{}", part.name);
+        assert_eq!(part.report.pools[0].held, cached.cached, "{}", part.name);
+        assert_eq!(part.report.unplanned_acquisitions(), 0, "{}", part.name);
+    }
+}
+
+#[test]
+fn a_prefix_in_both_parts_changes_no_token() {
+    for (name, model, splits) in models() {
+        let file = tiny_file(&format!("pair-{name}"), model);
+        let file = ModelFile::open(file.path()).unwrap();
+        let prompts: Vec<_> = (1..6).map(|index| prompt(23 * index as usize, index)).collect();
+        for dtype in [KvDtype::F16, KvDtype::Q4_0] {
+            let of = |layers| Settings { kv_types: KvTypes::all(dtype), ..settings(layers) };
+            let mut plain = open(&file, &Settings { prefix_cache: false, ..of(None) });
+            let mut split: Vec<_> = splits.iter().map(|layers| open(&file, &of(Some(*layers)))).collect();
+            for prompt in &prompts {
+                let alone = answer_alone(&mut plain, prompt);
+                let longer = [&prompt[..], &alone, &prompts[0][..7]].concat();
+                let longer_alone = answer_alone(&mut plain, &longer);
+                for (llm, layers) in split.iter_mut().zip(splits) {
+                    let told = format!("{name} {dtype}, {layers} layers in front");
+                    assert_eq!(answer(llm, prompt, 20), alone, "{told}: cold");
+                    let cold = llm.reused_tokens();
+                    assert_eq!(answer(llm, prompt, 20), alone, "{told}: warm");
+                    let warm = llm.reused_tokens();
+                    assert!(warm - cold >= (prompt.len() as u64 - 1) / 16 * 16, "{told}: {cold} {warm}");
+                    assert_eq!(answer(llm, &longer, 20), longer_alone, "{told}: longer");
+                    assert!(llm.reused_tokens() > warm, "{told}: the conversation's blocks were found");
+                }
+            }
+            split.iter().for_each(all_is_back);
+        }
+    }
+}
+
+fn answer_alone(llm: &mut Llm, prompt: &[u32]) -> Vec<u32> {
+    let row = llm.admit(prompt, 20, Sampling::GREEDY).unwrap();
+    run(llm);
+    let tokens = llm.tokens(row).unwrap()[prompt.len()..].to_vec();
+    llm.end(row).unwrap();
+    tokens
+}
+
+/// Budgets that leave the one part, or the other, or both, a pool for two of three sequences.
+fn tight(file: &ModelFile, settings: &Settings) -> [Settings; 3] {
+    let whole = Settings { vram_budget: Some(Bytes::mib(256)), ..settings.clone() };
+    let planned = |settings: &Settings| -> Vec<_> {
+        Llm::plan_only(file, settings).unwrap().into_iter().map(|(_, plan)| plan.total()).collect()
+    };
+    let (all, fewer) = (planned(&whole), planned(&Settings { max_batch: 2, ..whole.clone() }));
+    let [front, main] = [0, 1].map(|part| Bytes::new((all[part].count() + fewer[part].count()) / 2));
+    let front_small = Settings { vram_budget: Some(front), ..whole.clone() };
+    let main_small = Settings { budget: main, ..whole };
+    [front_small.clone(), main_small.clone(), Settings { vram_budget: Some(front), ..main_small }]
+}
+
+#[test]
+fn a_pool_that_runs_dry_takes_the_same_from_both() {
+    for (name, model, splits) in models() {
+        let file = tiny_file(&format!("dry-{name}"), model);
+        let file = ModelFile::open(file.path()).unwrap();
+        let mut plain = open(&file, &Settings { prefix_cache: false, ..settings(None) });
+        let prompts: Vec<_> = (0..8).map(|user| [prompt(40, user % 3), prompt(90, 10 + user)].concat()).collect();
+        let alone: Vec<_> = prompts.iter().map(|prompt| answer_alone(&mut plain, prompt)).collect();
+        for layers in splits {
+            for (which, settings) in tight(&file, &settings(Some(*layers))).iter().enumerate() {
+                let mut llm = open(&file, settings);
+                for round in 0..3 {
+                    for at in 0..prompts.len() {
+                        // Two at once, in changing company.
+                        let other = (at * 3 + round) % prompts.len();
+                        let rows = [at, other].map(|at| (at, llm.admit(&prompts[at], 20, Sampling::GREEDY)));
+                        in_step(&llm);
+                        run(&mut llm);
+                        for (at, row) in rows {
+                            match row {
+                                Ok(row) => {
+                                    assert_eq!(llm.tokens(row).unwrap()[prompts[at].len()..], alone[at], "{name}");
+                                    llm.end(row).unwrap();
+                                }
+                                Err(EngineError::Capacity(_)) => {}
+                                Err(error) => panic!("{error}"),
+                            }
+                        }
+                        in_step(&llm);
+                    }
+                }
+                let evicted = llm.parts()[0].prefixes.unwrap().evicted;
+                assert!(evicted > 20 && llm.reused_tokens() > 0, "{name} {which}: {evicted} evicted");
+                all_is_back(&llm);
+                let pools: Vec<_> = llm.parts().iter().map(|part| part.report.pools[0].committed.count()).collect();
+                println!("{name}, {layers} layers in front: pools of {pools:?} blocks, {evicted} evicted");
+                assert!(pools[usize::from(which == 0)] > pools[usize::from(which != 0)] || which == 2, "{pools:?}");
+            }
+        }
+    }
+}
+
+#[test]
+fn requests_that_come_and_go_leave_every_block_of_both_parts() {
+    for (name, model, splits) in models() {
+        let file = tiny_file(&format!("random-{name}"), model);
+        let file = ModelFile::open(file.path()).unwrap();
+        for layers in splits {
+            let [front_small, ..] = tight(&file, &settings(Some(*layers)));
+            let mut llm = open(&file, &Settings { draft: 2, ..front_small });
+            let mut random = 11 + layers;
+            let mut below = |most: u64| {
+                random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+                (random >> 33) % most
+            };
+            let mut rows: Vec<Row> = Vec::new();
+            for _ in 0..400 {
+                match below(8) {
+                    0..3 => {
+                        let (user, length) = (below(4) as u32, 1 + below(90) as usize);
+                        let tokens = [prompt(16 * below(5) as usize, user), prompt(length, below(3) as u32)].concat();
+                        match llm.admit(&tokens, below(40) as usize, Sampling::GREEDY) {
+                            Ok(row) => rows.push(row),
+                            Err(EngineError::Capacity(_) | EngineError::BatchFull { .. }) => {}
+                            Err(error) => panic!("{error}"),
+                        }
+                    }
+                    // Cancelled wherever it is.
+                    3 if !rows.is_empty() => llm.end(rows.swap_remove(below(rows.len() as u64) as usize)).unwrap(),
+                    _ => _ = llm.step(|_| ()).unwrap(),
+                }
+                in_step(&llm);
+            }
+            rows.into_iter().for_each(|row| llm.end(row).unwrap());
+            let stats = llm.parts()[0].prefixes.unwrap();
+            println!("{name}, {layers} layers in front: {stats:?}");
+            assert!(stats.hits > 50 && stats.evicted > 20, "{name}: {stats:?}");
+            in_step(&llm);
+            all_is_back(&llm);
+        }
+    }
+}
+
+#[test]
+fn smollm2_starts_with_what_both_parts_have() {
+    let Some(path) = SMOLLM2.path() else { return };
+    let file = ModelFile::open(path).unwrap();
+    let tokenizer = Tokenizer::from_metadata(file.gguf().metadata()).unwrap();
+    let text = "The sea is salty because rivers carry salts out of rocks into it, and because water leaves it and salt stays. So";
+    let tokens = tokenizer.encode_prompt(text);
+    let mut plain = open(&file, &Settings { prefix_cache: false, ..settings(None) });
+    let alone = answer_alone(&mut plain, &tokens);
+    let mut llm = open(&file, &settings(Some(13)));
+    for _ in 0..2 {
+        assert_eq!(answer(&mut llm, &tokens, 20), alone);
+    }
+    assert!(llm.reused_tokens() >= 16, "{}", llm.reused_tokens());
+    all_is_back(&llm);
+}
