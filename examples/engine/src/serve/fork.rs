@@ -13,11 +13,13 @@ impl<S: Compute> Llm<S> {
     /// # Errors
     /// [`EngineError::NoSequence`], [`EngineError::BatchFull`] or [`EngineError::Capacity`]. Nothing is taken.
     pub fn fork(&mut self, row: Row, sampling: Sampling) -> Result<Row, EngineError> {
+        let forked = self.fork_parts(row, sampling);
+        self.caches_in_step();
+        forked
+    }
+
+    fn fork_parts(&mut self, row: Row, sampling: Sampling) -> Result<Row, EngineError> {
         sampling.check()?;
-        if self.front.is_some() {
-            let what = "a fork of a request whose layers are on two devices".to_owned();
-            return Err(EngineError::Unsupported { what, why: "serve the model from one device" });
-        }
         let rows = self.sequences.len();
         let free = self.sequences.iter().position(Option::is_none).ok_or(EngineError::BatchFull { rows })?;
         let source = self.sequences.get(row).and_then(Option::as_ref).ok_or(EngineError::NoSequence { row })?;
@@ -55,6 +57,9 @@ impl<S: Compute> Llm<S> {
         }
         let mut fork = source.fork(kv, window, sampling);
         fork.ring = ring;
+        if let (Some(front), Some(cached)) = (&mut self.front, &source.front) {
+            fork.front = Some(front.fork(cached, room)?);
+        }
         self.sequences[free] = Some(fork);
         Ok(free)
     }

@@ -4,16 +4,16 @@
 use std::sync::Arc;
 
 use memtier::{
-    Bytes, Device, Engine, Fence, GlobalKv, Host, MemoryPlan, MemoryReport, Planning, PrefixCacheStats, Serving, Step,
-    Stream, SwaKv, Ticket, Tokens, f16,
+    BlockPool, Bytes, Device, Engine, Fence, GlobalKv, Host, MemoryPlan, MemoryReport, Planning, PrefixCacheStats,
+    Serving, Step, Stream, SwaKv, Ticket, Tokens, f16,
 };
 
 use super::{
     Probe, Row,
-    batch::Batch,
+    batch::{Batch, Share},
     pair::Prefix,
     pass::write_inputs,
-    prefixes::{Prefixes, keep_copy},
+    prefixes::{Prefixes, copy_window, keep_copy},
     slide::leave,
 };
 use crate::{
@@ -107,14 +107,7 @@ impl Front {
             Some((lease, state)) => (lease.open(room), state),
             None => (bundle.kv.open(room), None),
         };
-        let needed = room.in_blocks_of(bundle.kv.per_block()).beyond(kv.blocks());
-        // What the plan has paid for comes before what might be wanted again.
-        while bundle.kv.free() < needed
-            && let Some(commit) = bundle.kv.planned_commit()
-        {
-            bundle.kv.grow(commit).map_err(|error| EngineError::Busy(error.to_string()))?;
-        }
-        kv.extend(Tokens::new(room.count().saturating_sub(kv.tokens().count())))?;
+        extend_to(&bundle.kv, &mut kv, room)?;
         let mut window = bundle.window.as_ref().map(|pool| pool.open(room));
         if let (Some(state), Some(window)) = (state, &mut window) {
             let mut step = self.engine.step(&mut self.stream)?;
@@ -124,6 +117,27 @@ impl Front {
             }
         }
         Ok(Cached { kv, window, snapshot: self.open_snapshot(room) })
+    }
+
+    /// Another request that goes on from where `source` is, as [`Llm::fork`](super::Llm::fork) has it.
+    ///
+    /// # Errors
+    /// [`EngineError::Capacity`]; nothing was taken.
+    pub(super) fn fork(&mut self, source: &Cached, room: Tokens) -> Result<Cached, EngineError> {
+        let written = source.kv.tokens();
+        let bundle = self.engine.bundle();
+        let mut kv = source.kv.fork(room);
+        // The blocks that nothing was written to stay the other's.
+        kv.truncate(written.in_blocks_of(bundle.kv.per_block()));
+        extend_to(&bundle.kv, &mut kv, room)?;
+        let mut window = bundle.window.as_ref().map(|pool| pool.open(room));
+        if let (Some(from), Some(to)) = (&source.window, &mut window)
+            && !written.is_zero()
+        {
+            let Front { engine, stream, part, .. } = self;
+            copy_window(engine, stream, part.arch.window, (from, to), written.count() as usize)?;
+        }
+        Ok(Cached { kv, window, snapshot: None })
     }
 
     /// An empty request to copy a window into.
@@ -197,7 +211,7 @@ impl Front {
     pub(super) fn pass(
         &mut self,
         cpu: &Cpu,
-        (batch, sequences): (&Batch, &[Option<Sequence>]),
+        (batch, sequences): (&Batch, &mut [Option<Sequence>]),
         copy: impl FnOnce(&mut [f32]) -> Result<(), memtier::LaunchError>,
         mut probe: Option<Probe<'_>>,
     ) -> Result<&[f32], EngineError> {
@@ -207,6 +221,12 @@ impl Front {
         let x = &mut x[..tokens * arch.weights.hidden];
         copy(x)?;
         let mut step = engine.step(stream)?;
+        for Share { row, .. } in &batch.shares {
+            // After a fork, the last block is somebody else's, too.
+            if let Some(Sequence { front: Some(cached), done, .. }) = &mut sequences[*row] {
+                step.buffers.kv.own(step.on, &mut cached.kv, *done / arch.block_tokens)?;
+            }
+        }
         write_inputs(&mut step, batch, sequences, |sequence| {
             sequence.front.as_ref().map(|cached| (&cached.kv, cached.window.as_ref()))
         })?;
@@ -270,6 +290,23 @@ impl Front {
         let prefixes = self.prefixes.as_ref().map(|prefixes| prefixes.cache.stats());
         PartReport { name: &self.part.name, plan, report, prefixes }
     }
+}
+
+/// Gives a request all the blocks that `room` tokens need: free ones, the plan's next ones, then cached ones.
+fn extend_to(
+    pool: &BlockPool<GlobalKv<f16>, Host>,
+    kv: &mut Ticket<GlobalKv<f16>>,
+    room: Tokens,
+) -> Result<(), EngineError> {
+    let needed = room.in_blocks_of(pool.per_block()).beyond(kv.blocks());
+    // What the plan has paid for comes before what might be wanted again.
+    while pool.free() < needed
+        && let Some(commit) = pool.planned_commit()
+    {
+        pool.grow(commit).map_err(|error| EngineError::Busy(error.to_string()))?;
+    }
+    kv.extend(Tokens::new(room.count().saturating_sub(kv.tokens().count())))?;
+    Ok(())
 }
 
 /// What one of the devices was planned for and what it holds.
