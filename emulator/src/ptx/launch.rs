@@ -1,6 +1,6 @@
 //! One launch of a kernel.
 
-use super::{Fault, Function, Module, Trouble};
+use super::{Fault, Function, Module, exec};
 
 /// Which addresses of the device are there. Addresses of the device are addresses of this process: after a check the
 /// interpreter reads and writes through them, from several threads at once.
@@ -58,6 +58,14 @@ pub struct Counts {
     pub barriers: u64,
 }
 
+impl Counts {
+    pub(super) fn add(&mut self, other: &Self) {
+        self.instructions += other.instructions;
+        self.lanes += other.lanes;
+        self.barriers += other.barriers;
+    }
+}
+
 /// Runs a kernel to its end.
 ///
 /// # Errors
@@ -74,12 +82,5 @@ pub unsafe fn run(
     memory: &dyn Memory,
     options: &Options,
 ) -> Result<Counts, Fault> {
-    let _ = (module, memory, options);
-    Err(Fault {
-        kernel: function.name.clone(),
-        block: [0; 3],
-        thread: [0; 3],
-        place: "launch".into(),
-        trouble: Trouble::Launch(format!("not run yet: {:?}", launch.grid)),
-    })
+    exec::run(module, function, launch, memory, options)
 }

@@ -1,6 +1,10 @@
 //! A parsed text.
 
-use super::PtxError;
+use super::{
+    PtxError,
+    code::{Code, Place},
+    parse,
+};
 
 /// A parameter of a kernel, as the driver lays it out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -27,11 +31,14 @@ pub struct Global {
 }
 
 /// A parsed text.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct Module {
     pub(super) target: String,
     pub(super) functions: Vec<Function>,
     pub(super) globals: Vec<Global>,
+    pub(super) files: parse::Files,
+    /// Lines, for what errors say.
+    pub(super) text: Vec<String>,
 }
 
 impl Module {
@@ -41,8 +48,7 @@ impl Module {
     ///
     /// Names the first line that is not PTX, or whose instruction is not known here.
     pub fn parse(text: &str) -> Result<Self, PtxError> {
-        let _ = text;
-        Ok(Self { target: String::new(), functions: Vec::new(), globals: Vec::new() })
+        parse::module(text)
     }
 
     /// What the text was made for: `sm_120f`.
@@ -64,6 +70,14 @@ impl Module {
     pub fn globals(&self) -> &[Global] {
         &self.globals
     }
+
+    /// Where an instruction stands, in words.
+    pub(super) fn place(&self, place: Place) -> String {
+        let text = self.text.get(place.line.saturating_sub(1) as usize).map_or("", |it| it.trim());
+        let file = self.files.get(&place.source.0);
+        let source = file.map_or(String::new(), |it| format!(" ({it}:{})", place.source.1));
+        format!("line {} of the PTX{source}: `{text}`", place.line)
+    }
 }
 
 /// A kernel.
@@ -74,11 +88,31 @@ pub struct Function {
     pub(super) shared: u32,
     pub(super) local: u32,
     pub(super) max_threads: Option<[u32; 3]>,
+    pub(super) required_threads: Option<[u32; 3]>,
     pub(super) min_blocks: Option<u32>,
     pub(super) registers: u32,
+    pub(super) shared_align: u32,
+    pub(super) line: u32,
+    pub(super) code: Code,
 }
 
 impl Function {
+    pub(super) fn new(name: String, line: u32) -> Self {
+        Self {
+            name,
+            params: Vec::new(),
+            shared: 0,
+            local: 0,
+            max_threads: None,
+            required_threads: None,
+            min_blocks: None,
+            registers: 0,
+            shared_align: 1,
+            line,
+            code: Code::default(),
+        }
+    }
+
     /// Its name.
     pub fn name(&self) -> &str {
         &self.name
@@ -107,6 +141,11 @@ impl Function {
     /// `.maxntid`: the largest block that it may be launched with.
     pub fn max_threads(&self) -> Option<[u32; 3]> {
         self.max_threads
+    }
+
+    /// `.reqntid`: the only block that it may be launched with.
+    pub fn required_threads(&self) -> Option<[u32; 3]> {
+        self.required_threads
     }
 
     /// `.minnctapersm`.
