@@ -5,7 +5,7 @@ use std::{
     pin::pin,
     sync::{
         Arc,
-        atomic::{AtomicBool, Ordering},
+        atomic::{AtomicUsize, Ordering},
     },
     task::{Context, Poll, Waker},
 };
@@ -25,11 +25,30 @@ use crate::{
     toy::{Toy, prompt},
 };
 
-/// A store whose objects come when the gate is open.
+/// A store that answers so many calls, and no more until it is told to.
 #[derive(Debug)]
-struct Gate {
+pub(super) struct Gate {
     objects: InMemory,
-    open: AtomicBool,
+    left: AtomicUsize,
+}
+
+impl Gate {
+    pub(super) fn new() -> Arc<Self> {
+        Arc::new(Gate { objects: InMemory::new(), left: AtomicUsize::new(usize::MAX) })
+    }
+
+    pub(super) fn answer(&self, calls: usize) {
+        self.left.store(calls, Ordering::SeqCst);
+    }
+
+    pub(super) fn left(&self) -> usize {
+        self.left.load(Ordering::SeqCst)
+    }
+
+    async fn pass(&self) {
+        let take = || self.left.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |left| left.checked_sub(1));
+        std::future::poll_fn(|_| if take().is_ok() { Poll::Ready(()) } else { Poll::Pending }).await;
+    }
 }
 
 impl fmt::Display for Gate {
@@ -41,6 +60,7 @@ impl fmt::Display for Gate {
 #[async_trait]
 impl ObjectStore for Gate {
     async fn put_opts(&self, location: &Path, payload: PutPayload, options: PutOptions) -> Result<PutResult> {
+        self.pass().await;
         self.objects.put_opts(location, payload, options).await
     }
 
@@ -53,7 +73,7 @@ impl ObjectStore for Gate {
     }
 
     async fn get_opts(&self, location: &Path, options: GetOptions) -> Result<GetResult> {
-        std::future::poll_fn(|_| if self.open.load(Ordering::SeqCst) { Poll::Ready(()) } else { Poll::Pending }).await;
+        self.pass().await;
         self.objects.get_opts(location, options).await
     }
 
@@ -66,6 +86,7 @@ impl ObjectStore for Gate {
     }
 
     async fn list_with_delimiter(&self, prefix: Option<&Path>) -> Result<ListResult> {
+        self.pass().await;
         self.objects.list_with_delimiter(prefix).await
     }
 
@@ -76,7 +97,7 @@ impl ObjectStore for Gate {
 
 /// A gate, the store behind it, in which something is saved, and an engine with nothing cached.
 fn gated() -> (Arc<Gate>, PrefixStore, Toy) {
-    let gate = Arc::new(Gate { objects: InMemory::new(), open: AtomicBool::new(true) });
+    let gate = Gate::new();
     let store = PrefixStore::new(gate.clone(), Path::from("fleet/toy"), SMALL);
     served(16).save(&store).unwrap();
     (gate, store, empty(8))
@@ -91,7 +112,7 @@ fn free(toy: &Toy) -> Blocks {
 fn a_load_whose_objects_never_come_holds_nothing() {
     let (gate, store, mut toy) = gated();
     let mut loader = block_on(store.load(&toy.cache)).unwrap().unwrap();
-    gate.open.store(false, Ordering::SeqCst);
+    gate.answer(0);
     {
         let mut fetch = pin!(loader.fetch());
         for first in 10..30 {
@@ -101,7 +122,7 @@ fn a_load_whose_objects_never_come_holds_nothing() {
         }
         // It is aborted here.
     }
-    gate.open.store(true, Ordering::SeqCst);
+    gate.answer(usize::MAX);
     drop(loader);
     toy.check();
     toy.cache.evict(Blocks::new(8));

@@ -1,5 +1,6 @@
 //! States are saved with the prefixes that they are behind, and come back with them.
 
+mod cancelled;
 mod faults;
 
 use std::sync::Arc;
@@ -129,13 +130,17 @@ impl Toy {
     }
 
     fn save(&mut self, store: &PrefixStore) -> Result<Saved, StoreError> {
+        block_on(self.save_all(store))
+    }
+
+    async fn save_all(&mut self, store: &PrefixStore) -> Result<Saved, StoreError> {
         let mut saver = store.save(&self.cache)?;
         loop {
             let step = self.engine.step(&mut self.stream).map_err(device)?;
             let segment = saver.gather(step.on, &step.buffers.kv)?;
             step.finish()?.wait()?;
             let Some(segment) = segment else { break };
-            block_on(saver.put(&segment))?;
+            saver.put(&segment).await?;
         }
         let mut states = saver.states("window", &self.snapshots)?;
         loop {
@@ -143,9 +148,9 @@ impl Toy {
             let segment = states.gather(step.on, &step.buffers.window)?;
             step.finish()?.wait()?;
             let Some(segment) = segment else { break };
-            block_on(saver.put(&segment))?;
+            saver.put(&segment).await?;
         }
-        block_on(saver.commit())
+        saver.commit().await
     }
 
     fn load(&mut self, store: &PrefixStore) -> Result<Loaded, StoreError> {
@@ -155,14 +160,18 @@ impl Toy {
     }
 
     fn try_load(&mut self, store: &PrefixStore) -> Result<Loaded, StoreError> {
-        let mut loader = block_on(store.load(&self.cache))?.unwrap();
-        while block_on(loader.fetch())? {
+        block_on(self.load_all(store))
+    }
+
+    async fn load_all(&mut self, store: &PrefixStore) -> Result<Loaded, StoreError> {
+        let mut loader = store.load(&self.cache).await?.unwrap();
+        while loader.fetch().await? {
             let mut step = self.engine.step(&mut self.stream).map_err(device)?;
             let batch = loader.write(step.on, &mut step.buffers.kv)?;
             loader.publish(batch, &step.finish()?)?;
         }
         if let Some(mut states) = loader.states("window")? {
-            while block_on(states.fetch())? {
+            while states.fetch().await? {
                 let mut step = self.engine.step(&mut self.stream).map_err(device)?;
                 let batch = states.write(step.on, &mut step.buffers.window, &self.snapshots)?;
                 states.keep(batch, &step.finish()?, &mut self.snapshots)?;
