@@ -172,10 +172,12 @@ impl Settings {
         }
         within("cold-blocks", self.cold_blocks.max(1), 1 << 24)?;
         for (name, is_set) in [("cold-blocks", self.cold_blocks > 0), ("prefix-store", self.prefix_store.is_some())] {
-            if is_set && (!self.prefix_cache || self.gpu_layers.is_some()) {
-                let remedy = "it keeps cached prefixes: leave out --no-prefix-cache and --gpu-layers";
-                return Err(setting(name, "set", remedy));
+            if is_set && !self.prefix_cache {
+                return Err(setting(name, "set", "it keeps cached prefixes: leave out --no-prefix-cache"));
             }
+        }
+        if self.cold_blocks > 0 && self.gpu_layers.is_some() {
+            return Err(setting("cold-blocks", "set", "a second tier is of one pool: leave out --gpu-layers"));
         }
         within("draft", self.draft.max(1), 64)?;
         within("window-snapshots", self.window_snapshots.max(1), 1 << 10)?;

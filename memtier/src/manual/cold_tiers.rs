@@ -163,8 +163,8 @@
 //!
 //! With `--gpu-layers` each of the two parts of a model has keys and values of its own, and a cache of its own blocks. A prompt starts
 //! with what both have. Both are asked, filled and left by the same requests in the same order, so both would give up the same next;
-//! where one pool runs dry, the other cache gives up as many, and what is left is the same. `--cold-blocks` and `--prefix-store` are
-//! refused there: a second tier and a save are of one pool.
+//! where one pool runs dry, the other cache gives up as many, and what is left is the same. `--prefix-store` saves and loads both, each by the
+//! layers that it has. `--cold-blocks` is refused there: a second tier is of one pool.
 //!
 //! # The format
 //!

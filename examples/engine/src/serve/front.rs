@@ -1,12 +1,13 @@
 //! The layers that run on the device while the rest runs on the host: an engine of their own, with their weights, their
 //! keys and values and their scratch.
 
-use std::sync::Arc;
+use std::{path::Path, sync::Arc};
 
 use memtier::{
     BlockPool, Bytes, Device, Engine, Fence, GlobalKv, Host, MemoryPlan, MemoryReport, Planning, PrefixCacheStats,
     Serving, Step, Stream, SwaKv, Ticket, Tokens, f16,
 };
+use memtier_store::Loaded;
 
 use super::{
     Probe, Row,
@@ -153,6 +154,24 @@ impl Front {
     pub(super) fn publish(&self, cached: &mut Cached, tokens: &[u32]) -> Result<(), EngineError> {
         let (Some(prefixes), Some(fence)) = (&self.prefixes, &self.fence) else { return Ok(()) };
         prefixes.publish(&mut cached.kv, tokens, &fence.wait()?)
+    }
+
+    /// Saves what is cached here. How many blocks.
+    ///
+    /// # Errors
+    /// [`EngineError::Store`].
+    pub(super) fn save_prefixes(&mut self, folder: &Path) -> Result<u64, EngineError> {
+        let Front { prefixes: Some(prefixes), engine, stream, .. } = self else { return Ok(0) };
+        prefixes.save((engine, stream), folder)
+    }
+
+    /// Loads what was saved of this part. What became of it.
+    ///
+    /// # Errors
+    /// [`EngineError::Store`].
+    pub(super) fn load_prefixes(&mut self, folder: &Path) -> Result<Vec<Loaded>, EngineError> {
+        let Front { prefixes: Some(prefixes), engine, stream, .. } = self else { return Ok(Vec::new()) };
+        prefixes.load((engine, stream), folder)
     }
 
     /// Keeps a copy of a request's window at the end of what it has published, in `copy`.

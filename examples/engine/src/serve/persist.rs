@@ -3,7 +3,7 @@
 use std::{path::Path as Folder, sync::Arc};
 
 use futures_executor::block_on;
-use memtier::{Blocks, PoolView, PrefixCache, Snapshots, Step, SwaKv, f16};
+use memtier::{Blocks, Engine, PoolView, PrefixCache, Serving, Snapshots, Step, Stream, SwaKv, f16};
 use memtier_store::{Loaded, PrefixStore, Saver, StoreSpec};
 use object_store::{local::LocalFileSystem, path::Path};
 
@@ -12,7 +12,11 @@ use super::{
     prefixes::{Kv, Prefixes},
     states::States,
 };
-use crate::{EngineError, compute::Compute, model::ModelView};
+use crate::{
+    EngineError,
+    compute::Compute,
+    model::{Model, ModelView},
+};
 
 type Pool<'v, 's, S> = &'v mut PoolView<'s, Kv, memtier::Eager<S>>;
 
@@ -77,13 +81,43 @@ impl Prefixes {
     }
 }
 
-impl<S: Compute> Llm<S> {
+/// What a part of a model has its blocks in.
+type Part<'l, S> = (&'l mut Engine<Serving<Model<S>>>, &'l mut Stream<S>);
+
+impl Prefixes {
+    /// Saves what is cached in a part. How many blocks.
+    pub(super) fn save<S: Compute>(
+        &mut self,
+        (engine, stream): Part<'_, S>,
+        folder: &Folder,
+    ) -> Result<u64, EngineError> {
+        let mut blocks = 0;
+        for (tier, cache) in self.caches() {
+            let mut saver = self.store(folder, tier)?.save(&cache)?;
+            loop {
+                let mut step = engine.step(stream)?;
+                let segment = match tier.pool(&mut step.buffers) {
+                    Some(pool) => saver.gather(step.on, pool)?,
+                    None => None,
+                };
+                step.finish()?.wait()?;
+                let Some(segment) = segment else { break };
+                block_on(saver.put(&segment))?;
+            }
+            self.save_windows(tier, (&mut *engine, &mut *stream), &mut saver)?;
+            blocks += block_on(saver.commit())?.blocks.count();
+        }
+        Ok(blocks)
+    }
+
     /// Reads the copies of windows beside a tier into a save, and puts them.
-    fn save_windows(&mut self, tier: Tier, saver: &mut Saver<Kv>) -> Result<(), EngineError> {
-        let Llm { prefixes: Some(Prefixes { states: Some(states), .. }), engine, stream, .. } = self else {
-            return Ok(());
-        };
-        let Some(snapshots) = tier.states(states) else { return Ok(()) };
+    fn save_windows<S: Compute>(
+        &mut self,
+        tier: Tier,
+        (engine, stream): Part<'_, S>,
+        saver: &mut Saver<Kv>,
+    ) -> Result<(), EngineError> {
+        let Some(snapshots) = self.states.as_mut().and_then(|states| tier.states(states)) else { return Ok(()) };
         let mut states = saver.states(WINDOWS, snapshots)?;
         loop {
             let mut step = engine.step(stream)?;
@@ -97,47 +131,15 @@ impl<S: Compute> Llm<S> {
         }
     }
 
-    /// Saves what is cached, with the copies of windows that prompts need to start with it, to [`Settings::prefix_store`](crate::Settings::prefix_store). Between passes; requests may run. How many blocks;
-    /// `None` without a folder.
-    ///
-    /// # Errors
-    /// [`EngineError::Store`]; what was saved before is still there.
-    pub fn save_prefixes(&mut self) -> Result<Option<Blocks>, EngineError> {
-        // What is on its way is there, then.
-        self.spilled()?;
-        let Some(prefixes) = &self.prefixes else { return Ok(None) };
-        let mut blocks = 0;
-        for (tier, cache) in prefixes.caches() {
-            let Llm { prefixes: Some(prefixes), settings, engine, stream, .. } = self else { return Ok(None) };
-            let Some(folder) = &settings.prefix_store else { return Ok(None) };
-            let mut saver = prefixes.store(folder, tier)?.save(&cache)?;
-            loop {
-                let mut step = engine.step(stream)?;
-                let segment = match tier.pool(&mut step.buffers) {
-                    Some(pool) => saver.gather(step.on, pool)?,
-                    None => None,
-                };
-                step.finish()?.wait()?;
-                let Some(segment) = segment else { break };
-                block_on(saver.put(&segment))?;
-            }
-            self.save_windows(tier, &mut saver)?;
-            blocks += block_on(saver.commit())?.blocks.count();
-        }
-        Ok(Some(Blocks::new(blocks)))
-    }
-
-    /// Loads what an engine with this model has saved to [`Settings::prefix_store`](crate::Settings::prefix_store), as far as there is room: it
-    /// evicts nothing. What became of each tier that was found.
-    ///
-    /// # Errors
-    /// [`EngineError::Store`].
-    pub fn load_prefixes(&mut self) -> Result<Vec<Loaded>, EngineError> {
-        let Llm { prefixes: Some(prefixes), settings, engine, stream, .. } = self else { return Ok(Vec::new()) };
-        let Some(folder) = &settings.prefix_store else { return Ok(Vec::new()) };
+    /// Loads what was saved of a part, as far as there is room. What became of each tier that was found.
+    pub(super) fn load<S: Compute>(
+        &mut self,
+        (engine, stream): Part<'_, S>,
+        folder: &Folder,
+    ) -> Result<Vec<Loaded>, EngineError> {
         let mut all = Vec::new();
-        for (tier, cache) in prefixes.caches() {
-            let store = prefixes.store(folder, tier)?;
+        for (tier, cache) in self.caches() {
+            let store = self.store(folder, tier)?;
             let Some(mut loader) = block_on(store.load(&cache))? else { continue };
             while block_on(loader.fetch())? {
                 // What the plan has paid for.
@@ -153,7 +155,7 @@ impl<S: Compute> Llm<S> {
                 let batch = loader.write(step.on, pool)?;
                 loader.publish(batch, &step.finish()?)?;
             }
-            if let Some(snapshots) = prefixes.states.as_mut().and_then(|states| tier.states(states))
+            if let Some(snapshots) = self.states.as_mut().and_then(|states| tier.states(states))
                 && let Some(mut windows) = loader.states(WINDOWS)?
             {
                 while block_on(windows.fetch())? {
@@ -164,6 +166,40 @@ impl<S: Compute> Llm<S> {
                 }
             }
             all.push(loader.finish());
+        }
+        Ok(all)
+    }
+}
+
+impl<S: Compute> Llm<S> {
+    /// Saves what is cached, with the copies of windows that prompts need to start with it, to [`Settings::prefix_store`](crate::Settings::prefix_store). Between passes; requests may run. How many blocks,
+    /// those of both parts where layers are in two memories; `None` without a folder.
+    ///
+    /// # Errors
+    /// [`EngineError::Store`]; what was saved before is still there.
+    pub fn save_prefixes(&mut self) -> Result<Option<Blocks>, EngineError> {
+        // What is on its way is there, then.
+        self.spilled()?;
+        let Llm { prefixes: Some(prefixes), front, settings, engine, stream, .. } = self else { return Ok(None) };
+        let Some(folder) = &settings.prefix_store else { return Ok(None) };
+        let mut blocks = prefixes.save((engine, stream), folder)?;
+        if let Some(front) = front {
+            blocks += front.save_prefixes(folder)?;
+        }
+        Ok(Some(Blocks::new(blocks)))
+    }
+
+    /// Loads what an engine with this model has saved to [`Settings::prefix_store`](crate::Settings::prefix_store), as far as there is room: it
+    /// evicts nothing. What became of each tier, and of each part, that was found.
+    ///
+    /// # Errors
+    /// [`EngineError::Store`].
+    pub fn load_prefixes(&mut self) -> Result<Vec<Loaded>, EngineError> {
+        let Llm { prefixes: Some(prefixes), front, settings, engine, stream, .. } = self else { return Ok(Vec::new()) };
+        let Some(folder) = &settings.prefix_store else { return Ok(Vec::new()) };
+        let mut all = prefixes.load((engine, stream), folder)?;
+        if let Some(front) = front {
+            all.extend(front.load_prefixes(folder)?);
         }
         Ok(all)
     }

@@ -74,6 +74,11 @@ impl Prefixes {
                 // Rotated rows are other bytes of the same types and sizes.
                 let rotates = settings.kv_rotation && settings.kv_types.any(KvDtype::Q4_0);
                 let key = if rotates { key.with("kv-rotation", "hadamard") } else { key };
+                // A run of layers may have blocks of the same size as another one.
+                let key = match settings.gpu_layers {
+                    Some(_) => key.with("layers", format!("{} and {} more", arch.first, arch.layers.len())),
+                    None => key,
+                };
                 key.with("kv", settings.kv_types.to_string())
             }
             // One file is served from here, so its name is enough.
