@@ -95,8 +95,8 @@ impl World {
         let cell = self.cell(&self.tables[sequence], position);
         let head = self.shape.block_units().unwrap() / (2 * kv_heads);
         let start = self.base + cell.block as usize * self.stride + (half * kv_heads + kv_head) * head;
-        let bytes: Vec<u8> = self.slab[start..start + head].iter().flat_map(|unit| unit.to_le_bytes()).collect();
-        let half_at = |at: usize| u16::from_le_bytes([bytes[at], bytes[at + 1]]);
+        let byte_at = |at: usize| self.slab[start..start + head][at / 2].to_le_bytes()[at % 2];
+        let half_at = |at: usize| u16::from_le_bytes([byte_at(at), byte_at(at + 1)]);
         let slot = cell.slot as usize;
         let element = if half == 0 { dim * block_tokens + slot } else { slot * head_dim + dim };
         // As it is read: in f16.
@@ -110,15 +110,15 @@ impl World {
             KvFormat::F16 => f64::from(f16_to_f32(half_at(2 * element))),
             KvFormat::Bf16 => rounded(bf16_to_f32(half_at(2 * element))),
             KvFormat::Fp8 => {
-                let byte = bytes[element];
+                let byte = byte_at(element);
                 let bits = u16::from(byte & 0x80) << 8 | u16::from(byte & 0x7f) << 7;
                 rounded(f16_to_f32(bits) * scale(8, 1, 0))
             }
-            KvFormat::Q8_0 => rounded(f32::from(bytes[element] as i8) * scale(8, head_dim / 32, dim / 32)),
+            KvFormat::Q8_0 => rounded(f32::from(byte_at(element) as i8) * scale(8, head_dim / 32, dim / 32)),
             KvFormat::Q4_0 | KvFormat::Q4_0Rotated => {
                 let (group, within) = (dim / 32, dim % 32);
                 let pair = group * 16 + within % 16;
-                let byte = bytes[if half == 0 { pair * block_tokens + slot } else { slot * head_dim / 2 + pair }];
+                let byte = byte_at(if half == 0 { pair * block_tokens + slot } else { slot * head_dim / 2 + pair });
                 let nibble = if within < 16 { byte & 15 } else { byte >> 4 };
                 rounded((f32::from(nibble) - 8.0) * scale(4, head_dim / 32, group))
             }
