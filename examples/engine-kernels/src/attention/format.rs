@@ -24,7 +24,8 @@ pub enum KvFormat {
     Q8_0,
     /// Four bits, and an f16 scale for 32 dimensions of a row: -1 / 8 of the largest, with its sign (ggml's Q4_0).
     Q4_0,
-    /// The same of rotated rows: a Walsh-Hadamard transform spreads what is large in one dimension over all of them.
+    /// The same of rotated rows, with the scale that rounds off least: a Walsh-Hadamard transform spreads what is large in one dimension
+    /// over all of them.
     Q4_0Rotated,
 }
 

@@ -86,26 +86,63 @@ fn write_row(shape: KvShape, part: &mut [u16], row: &[f32], steps: Steps) {
             let turned = &mut turned[..row.len()];
             turned.copy_from_slice(row);
             rotate(turned);
-            write_nibbles((elements, scales), turned, steps);
+            write_nibbles((elements, scales), turned, steps, nearest_scale);
         }
-        KvFormat::Q4_0 => write_nibbles((elements, scales), row, steps),
+        // Eight steps lead to the largest on its side, seven to the other.
+        KvFormat::Q4_0 => write_nibbles((elements, scales), row, steps, |row| scale(extreme(row) / -8.0)),
     }
 }
 
 #[inline(always)]
-fn write_nibbles((elements, scales): (&mut [u16], &mut [u16]), row: &[f32], steps: Steps) {
+fn write_nibbles(
+    (elements, scales): (&mut [u16], &mut [u16]),
+    row: &[f32],
+    steps: Steps,
+    scale_of: impl Fn(&[f32]) -> (u16, f32),
+) {
     for (group, row) in row.chunks_exact(GROUP).enumerate() {
-        // Eight steps lead to the largest on its side, seven to the other.
-        let extreme = row.iter().fold(0.0f32, |most, x| if x.abs() > most.abs() { *x } else { most });
-        let (scale, inverse) = scale(extreme / -8.0);
+        let (scale, inverse) = scale_of(row);
         scales[steps.scale + group * steps.group] = scale;
-        let nibble = |x: f32| (x * inverse + 8.5).clamp(0.0, 15.0) as u8;
+        let nibble = |x| nibble(x, inverse);
         let (low, high) = row.split_at(GROUP / 2);
         for (index, (low, high)) in low.iter().zip(high).enumerate() {
             let at = steps.packed(group * GROUP / 2 + index);
             set_byte(elements, at, nibble(*low) | nibble(*high) << 4);
         }
     }
+}
+
+/// The nearest of sixteen steps: the one of zero is the eighth.
+#[inline(always)]
+fn nibble(x: f32, inverse: f32) -> u8 {
+    (x * inverse + 8.5).clamp(0.0, 15.0) as u8
+}
+
+/// The element that is largest without its sign, with it.
+#[inline(always)]
+fn extreme(row: &[f32]) -> f32 {
+    row.iter().fold(0.0f32, |most, x| if x.abs() > most.abs() { *x } else { most })
+}
+
+/// Of scales that put the largest of a row at seven to nine steps, on the longer or the shorter side, the one with the least squares of
+/// what is rounded off.
+#[inline(always)]
+fn nearest_scale(row: &[f32]) -> (u16, f32) {
+    let extreme = extreme(row);
+    let (mut least, mut best) = (f32::INFINITY, scale(extreme / -8.0));
+    for quarter in 0..9u8 {
+        let at = 7.0 + f32::from(quarter) / 4.0;
+        for steps in [-at, at] {
+            let (stored, inverse) = scale(extreme / steps);
+            let read = f16_to_f32(stored);
+            let off = |x: &f32| (f32::from(nibble(*x, inverse)) - 8.0) * read - x;
+            let squares = row.iter().fold(0.0, |sum: f32, x| sum + off(x) * off(x));
+            if squares < least {
+                (least, best) = (squares, (stored, inverse));
+            }
+        }
+    }
+    best
 }
 
 impl Steps {
