@@ -59,8 +59,10 @@ __device__ __forceinline__ u64 rank_of(float logit, u32 token) {
     return (u64)ordered << 32 | (u32)~token;
 }
 
+// The logit of a rank; that of NaN is one that nothing makes likely.
 __device__ __forceinline__ float logit_of(u64 rank) {
     u32 ordered = (u32)(rank >> 32);
+    if (ordered == 0) ordered = 0x007fffffu; // -infinity
     return __uint_as_float(ordered & 0x80000000u ? ordered & 0x7fffffffu : ~ordered);
 }
 
