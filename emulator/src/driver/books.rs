@@ -93,11 +93,11 @@ impl Books {
         self.taken = self.taken.saturating_sub(bytes);
     }
 
-    /// Device memory, or page-locked host memory.
-    pub(super) fn allocate(&mut self, space: &Space, bytes: u64, kind: Kind) -> Outcome<u64> {
+    /// Device memory, of which it takes whole `unit`s, or page-locked host memory.
+    pub(super) fn allocate(&mut self, space: &Space, bytes: u64, kind: Kind, unit: u64) -> Outcome<u64> {
         ensure(bytes > 0, R::CUDA_ERROR_INVALID_VALUE)?;
         ensure(bytes < 1 << 46, R::CUDA_ERROR_OUT_OF_MEMORY)?;
-        let charged = if kind == Kind::Device { bytes.next_multiple_of(GRANULE) } else { 0 };
+        let charged = if kind == Kind::Device { bytes.next_multiple_of(unit) } else { 0 };
         self.charge(charged)?;
         let pages = bytes.next_multiple_of(4096);
         let at = pages::allocate(pages).map_err(|_| {

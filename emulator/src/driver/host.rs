@@ -7,6 +7,7 @@ use cudarc::driver::sys::CUresult as R;
 use super::{
     calls::{Inside, in_context, put},
     error::{Outcome, ensure},
+    settings::GRANULE,
     space::Kind,
 };
 
@@ -28,7 +29,7 @@ pub unsafe extern "C" fn cuMemGetInfo_v2(free: *mut usize, total: *mut usize) ->
 fn take(inside: &mut Inside, bytes: usize, kind: Kind) -> Outcome<u64> {
     inside.unless_capturing()?;
     let (state, driver) = inside.parts();
-    state.books.allocate(&driver.space, bytes as u64, kind)
+    state.books.allocate(&driver.space, bytes as u64, kind, GRANULE)
 }
 
 /// Gives memory back when what was queued is done, as the driver does.

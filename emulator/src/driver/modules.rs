@@ -24,6 +24,8 @@ use super::{
 const MACHINE_CODE: [[u8; 4]; 2] = [*b"\x7fELF", [0x50, 0xed, 0x55, 0xba]];
 /// Loaded code takes device memory in pieces of so many bytes.
 const PIECE_BYTES: u64 = 64 << 10;
+/// Its variables take it in pieces of so many.
+const VARIABLE_BYTES: u64 = 256;
 
 /// Code that was loaded.
 pub(super) struct Loaded {
@@ -141,7 +143,7 @@ fn variables(inside: &mut Inside, code: &ptx::Module) -> Outcome<Vec<u64>> {
     let mut places = Vec::new();
     for global in code.globals() {
         let (state, driver) = inside.parts();
-        match state.books.allocate(&driver.space, (global.size as u64).max(1), Kind::Device) {
+        match state.books.allocate(&driver.space, (global.size as u64).max(1), Kind::Device, VARIABLE_BYTES) {
             Ok(at) => {
                 let to = std::ptr::with_exposed_provenance_mut::<u8>(at as usize);
                 // SAFETY: as many bytes were taken a moment ago, and nobody knows them yet.
