@@ -7,7 +7,7 @@ use memtier::{
     TableSpec, Tokens, bf16, f16, graph_captured,
 };
 use memtier_cuda::kernels::{Inputs, Matrix, PagedKv, RopeShape, RopeStyle, project_rope_kv_write};
-use support::{Rng, backend, distance, kernels as load_kernels, pool};
+use support::{Rng, backend, distance, kernels as load_kernels, pool, rounds};
 
 /// A pool of f16 and its table.
 #[graph_captured]
@@ -178,7 +178,7 @@ fn run(case: &Case, rng: &mut Rng) -> Option<(f64, f64)> {
 fn one_token_over_random_shapes() {
     let mut rng = Rng(61);
     let mut worst = (0.0f64, 0.0f64);
-    for index in 0..16 {
+    for index in 0..rounds(16, 8) {
         let head_dim = rng.pick(&[16, 64, 128, 256]);
         let case = Case {
             heads: rng.pick(&[1, 3, 9]),

@@ -9,7 +9,7 @@ use memtier::{
 use memtier_cuda::kernels::{
     DecodeShape, DecodeWork, PagedKv, RopeShape, RopeStyle, begin_pass, paged_decode, rope_kv_write,
 };
-use support::{Rng, backend, distance, kernels as load_kernels, pool, wide};
+use support::{Rng, backend, distance, kernels as load_kernels, pool, rounds, wide};
 
 /// A pool of e4m3 and its table.
 #[graph_captured]
@@ -227,7 +227,7 @@ fn run(case: &Case, rng: &mut Rng) -> Option<(f64, f64)> {
 fn e4m3_pages_over_random_shapes() {
     let mut rng = Rng(71);
     let mut worst = (0.0f64, 0.0f64);
-    for index in 0..18 {
+    for index in 0..rounds(18, 9) {
         let head_dim = [64, 128, 256][index % 3];
         let batch = 1 + rng.below(4);
         let case = Case {
@@ -257,7 +257,7 @@ fn e4m3_pages_over_random_shapes() {
 #[test]
 fn a_long_sequence_of_e4m3_in_many_shares() {
     let mut rng = Rng(72);
-    for head_dim in [64, 128, 256] {
+    for head_dim in [64, 128, 256].into_iter().take(rounds(3, 2)) {
         let case = Case {
             head_dim,
             kv_heads: 1,

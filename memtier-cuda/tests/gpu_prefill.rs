@@ -7,7 +7,7 @@ use memtier::{
     Tokens, bf16, f16, graph_captured,
 };
 use memtier_cuda::kernels::{DecodeShape, DecodeWork, PagedKv, PrefillShape, begin_pass, paged_decode, paged_prefill};
-use support::{Rng, backend, distance, kernels as load_kernels, pool, wide};
+use support::{Rng, backend, distance, kernels as load_kernels, pool, rounds, wide};
 
 /// A pool of f16 and its table.
 #[graph_captured]
@@ -166,7 +166,7 @@ fn run(case: &Case, rng: &mut Rng) -> Option<(f64, f64)> {
 fn prefill_over_random_runs() {
     let mut rng = Rng(51);
     let mut worst = (0.0f64, 0.0f64);
-    for index in 0..18 {
+    for index in 0..rounds(18, 9) {
         let head_dim = [64, 128, 256][index % 3];
         // Rows come in any order; a run is one sequence's part of a pass.
         let count = 1 + rng.below(4);

@@ -61,6 +61,11 @@ pub fn sized<T>(backend: &CudaBackend, real: T, emulated: T) -> T {
     if is_emulated(backend) && env::var_os("MEMTIER_EMULATED_LONG").is_none() { emulated } else { real }
 }
 
+/// The same, for tests that open the device later.
+pub fn rounds(real: usize, emulated: usize) -> usize {
+    backend().map_or(real, |backend| sized(&backend, real, emulated))
+}
+
 /// An emulated device that begins nothing while this lives, so that work which a real one would take a while for is still to be done.
 /// Nothing on a real one.
 pub struct Held(bool);

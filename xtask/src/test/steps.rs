@@ -115,7 +115,7 @@ fn on_emulated(given: &Given) -> Vec<Task> {
     let kernels = paths::target().join("emulated").join("kernels");
     let mut compiler = gpu::compiler(&[], &kernels, &gpu::ALSO);
     compiler.arg("--emulated").envs(given.nvrtc.iter().map(|(name, value)| (name, value)));
-    let mut command = others(["--test", "gpu_vmm", "--test", "gpu_queue", "--test", "gpu_open", "--", "--show-output"]);
+    let mut command = others(["--test", "gpu_*", "--test", "kernel_macro", "--", "--show-output"]);
     command
         .env("LD_LIBRARY_PATH", emulated::library_path(&emulated::driver_folder()))
         .env("MEMTIER_KERNELS", &kernels)
