@@ -9,6 +9,7 @@ mod mutex_pool;
 mod plan;
 mod pool;
 mod prefix;
+mod prefix_bytes;
 mod prefix_engine;
 mod pressure;
 mod serving;

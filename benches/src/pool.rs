@@ -4,6 +4,7 @@ use std::error::Error;
 use std::hint::black_box;
 use std::ops::Deref;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use memtier::{Blocks, Tokens};
 use slab::Slab;
@@ -20,6 +21,8 @@ const MUTEX: &str = "mutex pool, owning references";
 const MUTEX_BORROWED: &str = "mutex pool, borrowing references";
 /// Bare ids, all given back under one lock.
 const MUTEX_IDS: &str = "mutex pool, bare ids";
+/// What any lock takes at the least, when nobody else wants it.
+const LOCK: &str = "one atomic swap and one store";
 /// What `slab` leaves out.
 const SLAB: &str = "slab (no refcount, no lock)";
 
@@ -38,7 +41,8 @@ pub(crate) fn one_block() -> Result<Bench, Box<dyn Error>> {
         .with("memtier", memtier)
         .with(MUTEX, mutex_one(owned()))
         .with(MUTEX_BORROWED, mutex_one(borrowed()))
-        .with(SLAB, slab_one()))
+        .with(SLAB, slab_one())
+        .with(LOCK, lock_alone()))
 }
 
 /// One block into a request's table and out again.
@@ -100,6 +104,16 @@ fn mutex_one<P: Deref<Target = MutexPool> + Clone>(pool: P) -> impl FnMut(u64) {
         for _ in 0..n {
             let block = MutexRef::acquire(&pool);
             black_box(block.as_ref().map(|block| block.id()));
+        }
+    }
+}
+
+fn lock_alone() -> impl FnMut(u64) {
+    let held = AtomicBool::new(false);
+    move |n| {
+        for _ in 0..n {
+            black_box(held.swap(true, Ordering::Acquire));
+            held.store(false, Ordering::Release);
         }
     }
 }

@@ -1,4 +1,7 @@
 //! Prefixes: found, published, and given up for others, at several sizes of the cache.
+//!
+//! A prompt that comes in was just made out of text, so it is in the processor's caches; what is cached of it was last used long ago.
+//! What memory takes of that is a contender, too: it reads or writes the same bytes and does nothing else.
 
 use std::error::Error;
 use std::hash::{BuildHasher, RandomState};
@@ -8,19 +11,24 @@ use std::time::{Duration, Instant};
 use memtier::{Blocks, Content, Settled, Ticket, Tokens};
 
 use crate::common_cache::CommonCache;
+use crate::prefix_bytes::Bytes;
 use crate::prefix_engine::{Kv, PER_BLOCK, PrefixEngine};
 use crate::timing::Bench;
 
 /// Blocks of one prompt: 4,096 tokens.
-const PROMPT: usize = 256;
+pub(crate) const PROMPT: usize = 256;
 const STD: &str = "map + list + mutex, std's hasher";
 const FOLDHASH: &str = "map + list + mutex, foldhash";
+/// Nobody's cache: what is between an operation and memory.
+const BYTES: &str = "the bytes alone";
 
 /// What is timed.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Part {
     /// A prompt that is cached: found, held, let go.
     Lookup,
+    /// The same where the prompt itself is in no cache of the processor either.
+    LookupCold,
     /// Blocks that hold something new.
     Publish,
     /// Blocks for a request, all at once, out of a cache that has all there are.
@@ -30,7 +38,7 @@ enum Part {
 }
 
 /// Either cache, full of prompts: everything that `Part`s need.
-trait Contender {
+pub(crate) trait Contender {
     /// Finds, holds and lets go.
     fn lookup(&mut self, tokens: &[u32]);
     /// Takes blocks for a new request, `at_once`.
@@ -89,6 +97,8 @@ impl Prompts {
 struct Run<C> {
     contender: C,
     prompts: Prompts,
+    /// The prompt that comes in.
+    incoming: Vec<u32>,
 }
 
 impl<C: Contender> Run<C> {
@@ -101,16 +111,26 @@ impl<C: Contender> Run<C> {
             contender.end();
         }
         // What is left over is held by nobody for good: all blocks are cached from here on.
-        Run { contender, prompts }
+        Run { contender, prompts, incoming: Vec::with_capacity(PROMPT * PER_BLOCK) }
     }
 
     fn time(&mut self, part: Part, n: u64) -> Duration {
         let start = Instant::now();
-        if part == Part::Lookup {
+        if part == Part::LookupCold {
             (0..n).for_each(|_| self.contender.lookup(self.prompts.next()));
             return start.elapsed();
         }
         let mut spent = Duration::ZERO;
+        if part == Part::Lookup {
+            for _ in 0..n {
+                self.incoming.clear();
+                self.incoming.extend_from_slice(self.prompts.next());
+                let start = Instant::now();
+                self.contender.lookup(&self.incoming);
+                spent += start.elapsed();
+            }
+            return spent;
+        }
         // One at a time, a prompt is as many operations as it has blocks.
         let per_prompt = if part == Part::EvictOne { PROMPT as u64 } else { 1 };
         let prompts = n.div_ceil(per_prompt);
@@ -205,7 +225,7 @@ fn bench(what: &'static str, part: Part, blocks: usize) -> Bench {
     // Every block is part of a prompt, so that a full cache leaves none free.
     let blocks = (blocks / PROMPT).max(1) * PROMPT;
     let mut ours = None;
-    let (mut std, mut fold) = (None, None);
+    let (mut std, mut fold, mut bytes) = (None, None, None);
     Bench::new(what)
         .with_clock("memtier", move |n| {
             let run = ours.get_or_insert_with(|| {
@@ -216,6 +236,7 @@ fn bench(what: &'static str, part: Part, blocks: usize) -> Bench {
         })
         .with_clock(STD, move |n| common(&mut std, RandomState::new, blocks).time(part, n))
         .with_clock(FOLDHASH, move |n| common(&mut fold, foldhash::fast::RandomState::default, blocks).time(part, n))
+        .with_clock(BYTES, move |n| bytes.get_or_insert_with(|| Run::new(blocks, Bytes::new(blocks))).time(part, n))
 }
 
 fn common<S: BuildHasher + Clone>(
@@ -244,6 +265,7 @@ benches! {
     lookup_4: Lookup, 10_000, "prefix of 256 blocks: lookup + acquire + release, cache of 10^4";
     lookup_5: Lookup, 100_000, "prefix of 256 blocks: lookup + acquire + release, cache of 10^5";
     lookup_6: Lookup, 1_000_000, "prefix of 256 blocks: lookup + acquire + release, cache of 10^6";
+    lookup_cold: LookupCold, 1_000_000, "prefix of 256 blocks: lookup + acquire + release, prompt in no cache, 10^6";
     publish_3: Publish, 1_000, "prefix of 256 blocks: publish, cache of 10^3";
     publish_4: Publish, 10_000, "prefix of 256 blocks: publish, cache of 10^4";
     publish_5: Publish, 100_000, "prefix of 256 blocks: publish, cache of 10^5";
