@@ -2,12 +2,14 @@
 //!
 //! Nothing above this module talks to an operating system or a driver.
 
+mod books;
 mod device;
 mod fake;
 mod host;
 mod queue;
 mod region;
 
+pub(crate) use books::{Words, books, fetch};
 pub(crate) use device::DeviceCore;
 pub use device::{Device, DeviceReport};
 pub use fake::{Event, FakeBackend, Op};

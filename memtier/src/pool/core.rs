@@ -20,6 +20,7 @@ use super::{
     sync::{AtomicBool, AtomicU32, AtomicU64, Ordering},
 };
 use crate::{
+    backend::books,
     record::Lane,
     units::{Blocks, Tokens},
 };
@@ -153,7 +154,7 @@ impl Core {
     ) -> SharedCore {
         let most = most.count();
         let notes = |per: usize| (0..most.div_ceil(per as u64)).map(|_| AtomicBool::new(false)).collect();
-        let block = |_| Block { refs: AtomicU32::new(FREE), ..Block::default() };
+        let block = || Block { refs: AtomicU32::new(FREE), ..Block::default() };
         let mut free = Vec::with_capacity(most as usize);
         free.extend((0..committed.count() as u32).rev());
         let state = State {
@@ -170,7 +171,7 @@ impl Core {
             name,
             per_block,
             block_units,
-            blocks: (0..most).map(block).collect(),
+            blocks: books(most as usize, block).unwrap_or_else(|| (0..most).map(|_| block()).collect()),
             committed: AtomicU32::new(committed.count() as u32),
             hint: AtomicU32::new(HOLE),
             changed: notes(GROUP),

@@ -98,6 +98,29 @@ fn state_without_its_prefix_is_not_found_and_goes_first() {
 }
 
 #[test]
+fn state_is_not_found_behind_what_took_its_prefixs_place() {
+    for keep in [3, 2] {
+        let mut toy = Toy::new(Sizes::default());
+        toy.serve(&prompt(1, 5)).unwrap();
+        let start = prompt(1, keep);
+        // The end of the prefix goes: by itself, or where another request's lease cut it off.
+        drop(toy.tiers.lookup(&memtier::Content::new(toy.root, &start)).unwrap());
+        assert_eq!(toy.tiers.hot().evict(Blocks::new(4 - keep as u64)).count(), 4 - keep as u64);
+        let other = [start, prompt(2, 5 - keep)].concat();
+        assert_eq!(toy.serve(&other).unwrap().blocks, 0, "the state is of another prompt");
+        assert_eq!(toy.snapshots.stats().hot, 2);
+        assert_eq!(toy.serve(&other).unwrap().blocks, 4, "now it has its own");
+    }
+    // The same where no lease was at the cut.
+    let mut toy = Toy::new(Sizes::default());
+    toy.serve(&prompt(1, 5)).unwrap();
+    toy.tiers.hot().evict(Blocks::new(1));
+    let other = [prompt(1, 3), prompt(2, 2)].concat();
+    assert_eq!(toy.serve(&other).unwrap().blocks, 0);
+    assert_eq!(toy.serve(&other).unwrap().blocks, 4);
+}
+
+#[test]
 fn a_full_second_tier_gives_up_what_is_unused_for_longest() {
     // Two copies, or blocks for two.
     for sizes in [Sizes { cold_states: 2, ..Sizes::default() }, Sizes { cold_window: 4, ..Sizes::default() }] {

@@ -123,7 +123,12 @@ impl Core {
             }
             free
         };
-        let count = ids.iter().rev().take_while(is_ours).count();
+        // Upwards, as memory comes by itself; mostly all of them are free. Where one is not, what is before it stays.
+        let mut count = ids.iter().take_while(is_ours).count();
+        if count < ids.len() {
+            ids[..count].iter().for_each(|id| self.blocks[*id as usize].refs.store(1, Ordering::Relaxed));
+            count = ids[count..].iter().rev().take_while(is_ours).count();
+        }
         state.free.extend(ids[ids.len() - count..].iter().rev());
         count
     }

@@ -56,7 +56,10 @@ impl State {
             }
             // Up the path that the run stands for.
             loop {
-                let Run { len, parent, .. } = self.runs[run as usize];
+                let known = &self.runs[run as usize];
+                self.fetch_around(known);
+                self.index.fetch(known.hash);
+                let Run { len, parent, .. } = *known;
                 let taken = free(self.blocks_of(run), self.idle as usize);
                 self.drop_tail(run, taken, true);
                 if taken < len as usize {
@@ -80,6 +83,7 @@ impl State {
         }
         let known = &mut self.runs[run as usize];
         known.len -= count as u32;
+        known.shut = true;
         let first = (known.start + known.len) as usize;
         if let Some(events) = &mut self.events {
             (first..first + count).rev().for_each(|slot| events.removed(slot as u32, evicted));

@@ -1,6 +1,8 @@
 //! From a hash to the entry, for blocks that are not the only one behind theirs: open addressing in one array of words, so that a probe is one cache line, nothing is allocated
 //! after construction, and removal leaves no marks that slow later probes.
 
+use crate::backend::{books, fetch};
+
 /// No entry.
 pub(super) const NONE: u32 = u32::MAX;
 
@@ -14,15 +16,20 @@ pub(super) struct Index {
 }
 
 impl Index {
-    /// Room for `entries`, at most half full.
-    pub(super) fn new(entries: usize) -> Self {
-        let places = (2 * entries.max(8)).next_power_of_two();
-        Index { words: vec![EMPTY; places].into_boxed_slice(), shift: 64 - places.trailing_zeros() }
+    /// Room for `entries`, at most half full, if there is memory for it.
+    pub(super) fn new(entries: usize) -> Option<Self> {
+        let places = entries.max(8).checked_mul(2)?.checked_next_power_of_two()?;
+        Some(Index { words: books(places, || EMPTY)?, shift: 64 - places.trailing_zeros() })
     }
 
     #[inline]
     fn home(&self, hash: u64) -> usize {
         (hash >> self.shift) as usize
+    }
+
+    /// Begins to read where an entry with this hash is.
+    pub(super) fn fetch(&self, hash: u64) {
+        fetch(&self.words[self.home(hash)]);
     }
 
     fn next(&self, place: usize) -> usize {
@@ -89,7 +96,7 @@ mod tests {
 
     #[test]
     fn it_holds_what_a_map_holds() {
-        let mut index = Index::new(64);
+        let mut index = Index::new(64).unwrap();
         let mut model: HashMap<u32, u64> = HashMap::new();
         let mut random = 1u64;
         for round in 0..200_000u32 {

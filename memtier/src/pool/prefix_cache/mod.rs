@@ -45,7 +45,7 @@ use lease::At;
 /// Models and adapters at a time: their keys are compared one by one.
 const MOST_ROOTS: usize = 1 << 16;
 
-/// How large a cache may become. Its books are allocated when it is made: about 120 bytes and the tokens for each block.
+/// How large a cache may become. Its books are allocated when it is made: about 110 bytes and the tokens for each block.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct PrefixCacheSpec {
     /// Blocks that can be cached at a time: the blocks themselves are the pool's, so no more than it has.

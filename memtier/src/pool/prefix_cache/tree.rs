@@ -22,14 +22,17 @@ use super::{
     slots::Slots,
     uses::{Tick, Uses},
 };
-use crate::pool::{
-    core::SharedCore,
-    sync::{AtomicU32, Mutex, MutexGuard, Ordering},
+use crate::{
+    backend::{Words, books},
+    pool::{
+        core::SharedCore,
+        sync::{AtomicU32, Mutex, MutexGuard, Ordering},
+    },
 };
 
 pub(super) use walk::{Name, Path, RootName, SpillFrom};
 
-/// A number that no other block in a slot has or had.
+/// A number that no other run has or had.
 type Stamp = u64;
 
 /// A cached block, for whoever keeps it by nothing: its slot may have another one later.
@@ -38,6 +41,7 @@ pub(super) struct Place {
     slot: u32,
     /// Blocks from the root on.
     pub(super) depth: u32,
+    /// Of its run: no run is in a slot again that it gave up.
     stamp: Stamp,
 }
 
@@ -48,7 +52,7 @@ pub(super) struct Run {
     /// Where its first block is in the index; zero when it is not, having been an only child so far.
     pub(super) hash: u64,
     pub(super) used: Tick,
-    /// A root's number; zero for others, and when it was forgotten.
+    /// Of a root its number, or zero when it was forgotten. Of others their stamp, which both parts keep when a run is cut.
     number: u64,
     /// [`NONE`] for a root.
     pub(super) parent: u32,
@@ -66,6 +70,8 @@ pub(super) struct Run {
     pub(super) listed: bool,
     /// Nothing is in its blocks besides tokens.
     plain: bool,
+    /// A block was right behind its end with the same stamp: it does not grow any more.
+    pub(super) shut: bool,
 }
 
 pub(super) const VACANT: Run = Run {
@@ -83,6 +89,7 @@ pub(super) const VACANT: Run = Run {
     newer: NONE,
     listed: false,
     plain: true,
+    shut: false,
 };
 
 /// The shared part of a cache.
@@ -104,11 +111,10 @@ pub(super) struct State {
     /// As many as there may be blocks, and the roots behind those.
     pub(super) runs: Box<[Run]>,
     /// Of each slot: its block, or [`NONE`]; its tokens; what the caller says is in the block besides those, where that is not
-    /// nothing for the whole run; and the stamp and the run of the latest block that was there.
+    /// nothing for the whole run; and the run of the latest block that was there.
     pub(super) blocks: Box<[u32]>,
-    tokens: Box<[u32]>,
+    tokens: Words,
     extras: Box<[u128]>,
-    stamps: Box<[Stamp]>,
     run_of: Box<[u32]>,
     /// Slots, and runs, that nothing is in.
     pub(super) slots: Slots,
@@ -163,16 +169,15 @@ impl Tree {
         let state = State {
             runs: filled(count, VACANT)?,
             blocks: filled(most, NONE)?,
-            tokens: filled(most.checked_mul(per_block)?, 0)?,
+            tokens: Words::new(most.checked_mul(per_block)?)?,
             extras: filled(most, 0)?,
-            stamps: filled(most, 0)?,
             run_of: filled(most, NONE)?,
             slots: Slots::new(most),
             vacant: (0..most as u32).rev().collect(),
             vacant_roots: (most as u32..count as u32).rev().collect(),
             roots: Vec::with_capacity(roots),
             retired: Vec::with_capacity(roots),
-            index: Index::new(most),
+            index: Index::new(most)?,
             uses: Uses::new(),
             latest: 0,
             cached: 0,
@@ -280,7 +285,7 @@ impl State {
     /// Cuts a run after its first `keep` blocks, unless it ends there. Returns the first part; the rest keeps the run's number, as its leases,
     /// what is behind it, and the order of use know it.
     pub(super) fn cut(&mut self, run: u32, keep: usize) -> u32 {
-        let Run { hash, parent, start, len, busy, next, previous, plain, .. } = self.runs[run as usize];
+        let Run { hash, number, parent, start, len, busy, next, previous, plain, .. } = self.runs[run as usize];
         if keep as u32 == len {
             return run;
         }
@@ -291,6 +296,7 @@ impl State {
             hash,
             // Its only use is that of the rest, so far.
             used: 0,
+            number,
             parent,
             start,
             len: keep,
@@ -299,6 +305,7 @@ impl State {
             next,
             previous,
             plain,
+            shut: true,
             ..VACANT
         };
         match previous {
@@ -338,10 +345,7 @@ impl State {
 
 /// Books of `count` slots, if there is memory for them.
 pub(super) fn filled<T: Clone>(count: usize, value: T) -> Option<Box<[T]>> {
-    let mut all = Vec::new();
-    all.try_reserve_exact(count).ok()?;
-    all.resize(count, value);
-    Some(all.into_boxed_slice())
+    books(count, || value.clone())
 }
 
 impl Drop for Tree {

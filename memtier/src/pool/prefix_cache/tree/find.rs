@@ -1,11 +1,16 @@
 //! Finding what is cached of a prompt.
 
 use super::{super::Contents, At, NONE, Place, Run, State, Tree};
+use crate::backend::fetch;
 
 /// How many blocks behind a match are compared for one that starts alike.
 const SIBLINGS: usize = 16;
 /// Tokens that are compared in one sweep.
 const SWEEP: usize = 512;
+/// Blocks that one cache line names.
+const LINE: usize = 16;
+/// Lines of them that are read ahead: those of 256 blocks.
+const FETCHED: usize = 16;
 
 impl Tree {
     /// Walks from the root along `content` for as long as blocks are cached, and takes a lease on the last. `found` gets their blocks.
@@ -43,6 +48,8 @@ impl Tree {
         let extra = |index: usize| if plain { 0 } else { content.extra(index, self.per_block) };
         let run = self.child(state, at.run, extra(first), self.part(content, first))?;
         let known = &state.runs[run as usize];
+        // While the tokens are compared, which takes longer.
+        state.fetch_around(known);
         let most = (blocks - first).min(known.len as usize) * self.per_block;
         let theirs = &state.tokens[known.start as usize * self.per_block..][..most];
         let same = alike(&content.tokens()[first * self.per_block..][..most], theirs) / self.per_block;
@@ -55,13 +62,11 @@ impl Tree {
     fn child(&self, state: &State, parent: u32, extra: u128, tokens: &[u32]) -> Option<u32> {
         let first = state.runs[parent as usize].first_child;
         let known = state.runs.get(first as usize)?;
-        // Whose child it is needs no look: it was found through its parent.
-        if state.starts_with(first, extra, tokens) {
-            return Some(first);
-        }
         if known.next == NONE {
-            return None;
+            // Whose child it is needs no look: it was found through its parent.
+            return state.starts_with(first, extra, tokens).then_some(first);
         }
+        // Not the first one's tokens, which say nothing of the others and are read for nothing.
         let hash = self.keys.hash(parent, extra, tokens);
         let is_it = |run: u32| state.runs[run as usize].parent == parent && state.starts_with(run, extra, tokens);
         state.index.find(hash, is_it)
@@ -129,16 +134,25 @@ impl State {
         self.tokens_of(known.start as usize, tokens.len()) == tokens && self.extra(known, 0) == extra
     }
 
+    /// Begins to read what is needed of a run in a moment: its blocks, and its neighbours in the order of use.
+    #[inline]
+    pub(in super::super) fn fetch_around(&self, run: &Run) {
+        let blocks = &self.blocks[run.start as usize..][..run.len as usize];
+        blocks.iter().step_by(LINE).take(FETCHED).for_each(fetch);
+        [run.older, run.newer].iter().filter_map(|run| self.runs.get(*run as usize)).for_each(fetch);
+    }
+
     /// The block before `at`; none at a root.
     pub(in super::super) fn place(&self, at: At) -> Option<Place> {
-        let Run { start, len, .. } = self.runs[at.run as usize];
+        let Run { start, len, number: stamp, .. } = self.runs[at.run as usize];
         let slot = (start + len).wrapping_sub(1);
-        (len > 0).then(|| Place { slot, depth: at.depth, stamp: self.stamps[slot as usize] })
+        (len > 0).then_some(Place { slot, depth: at.depth, stamp })
     }
 
     /// Whether the block is still there.
     pub(in super::super) fn is_cached(&self, place: Place) -> bool {
-        self.blocks[place.slot as usize] != NONE && self.stamps[place.slot as usize] == place.stamp
+        let run = || &self.runs[self.run_of[place.slot as usize] as usize];
+        self.blocks[place.slot as usize] != NONE && run().number == place.stamp
     }
 
     /// Whether the path to `at` leads through `before`.

@@ -81,7 +81,9 @@ impl Tree {
         }
         // What is behind the parent needs it as the lease did, so its count stays.
         let (start, len) = (slot as u32, count as u32);
-        state.runs[run as usize] = Run { hash, busy: 1, parent, next, start, len, plain, ..VACANT };
+        state.latest += 1;
+        let number = state.latest;
+        state.runs[run as usize] = Run { hash, number, busy: 1, parent, next, start, len, plain, ..VACANT };
         run
     }
 
@@ -111,12 +113,9 @@ impl Tree {
     ) {
         let per_block = self.per_block;
         let tokens = &content.tokens()[first * per_block..][..count * per_block];
-        state.tokens[slot * per_block..][..count * per_block].copy_from_slice(tokens);
+        state.tokens.write(slot * per_block, tokens);
         state.blocks[slot..][..count].copy_from_slice(blocks);
         state.run_of[slot..][..count].fill(run);
-        let latest = state.latest;
-        (1..).zip(&mut state.stamps[slot..][..count]).for_each(|(index, stamp)| *stamp = latest + index);
-        state.latest += count as u64;
         state.cached += count as u32;
         if !plain {
             let extras = state.extras[slot..][..count].iter_mut().enumerate();
@@ -140,10 +139,11 @@ fn slot_before(start: u32, len: u32, slot: usize) -> u32 {
 }
 
 impl State {
-    /// Makes a run longer, by up to `most` slots right behind it, where nothing tells its end: no other lease, and nothing behind it.
+    /// Makes a run longer, by up to `most` slots right behind it, where nothing tells its end: no other lease, and nothing that is or
+    /// was behind it.
     fn grow(&mut self, run: u32, plain: bool, most: usize) -> Option<(usize, usize)> {
-        let Run { parent, start, len, busy, first_child, plain: is_plain, .. } = self.runs[run as usize];
-        if parent == NONE || busy != 1 || first_child != NONE || plain != is_plain {
+        let Run { parent, start, len, busy, first_child, plain: is_plain, shut, .. } = self.runs[run as usize];
+        if parent == NONE || shut || busy != 1 || first_child != NONE || plain != is_plain {
             return None;
         }
         let slot = (start + len) as usize;

@@ -130,7 +130,7 @@ impl Tree {
                 for (index, slot) in (run.start..run.start + run.len).enumerate() {
                     let extra = state.extra(run, index);
                     let depth = names.get(last as usize).map_or(0, |before| before.at.depth) + 1;
-                    let at = Place { slot, depth, stamp: state.stamps[slot as usize] };
+                    let at = Place { slot, depth, stamp: run.number };
                     names.push(Name { at, parent: last, root: root as u32, extra });
                     last = names.len() as u32 - 1;
                     tokens.extend_from_slice(state.tokens_of(slot as usize, self.per_block));
