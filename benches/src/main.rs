@@ -5,6 +5,7 @@
 
 mod arena;
 mod common_cache;
+mod fingerprint;
 mod mutex_pool;
 mod plan;
 mod pool;
@@ -29,6 +30,7 @@ const BENCHES: &[SetUp] = &[
     pool::shared_block,
     arena::take,
     arena::scratch,
+    fingerprint::prompt,
     plan::accepted,
     plan::refused,
     pressure::snapshot,
