@@ -8,24 +8,12 @@
 // Inside of a block every warp works for itself: it takes every WARPS-th tile of tokens, copies keys and values into its
 // own ring of three buffers two copies ahead, multiplies on the tensor cores (the query heads are the 16 rows), and keeps
 // its own softmax state and sums. There is no barrier until the warps are merged at the end.
+#include "cache.cuh"
 #include "common.cuh"
 #include "mma.cuh"
 #define HEADS 16 // query heads of a block: the rows of a matrix instruction
 #define RING 3   // buffers of a warp
 #define MERGED 8 // shares that are merged at a time
-
-// What a cache of E means here: the element of queries, bytes of an element, and whether each token has a scale for its key and
-// one for its value, in f32 behind the values of the layer: keys' [kv_heads][block_tokens], then values' alike.
-template <typename E> struct Cache {
-    typedef E Query;
-    static constexpr int BYTES = 2;
-    static constexpr bool SCALED = false;
-};
-template <> struct Cache<f8> {
-    typedef f16 Query;
-    static constexpr int BYTES = 1;
-    static constexpr bool SCALED = true;
-};
 
 template <typename E> struct DecodeArgs {
     bf16 *out;           // [batch][heads][DIM]

@@ -19,6 +19,21 @@ template <int YOUNGER> __device__ __forceinline__ void wait_copies() {
     asm volatile("cp.async.wait_group %0;" ::"n"(YOUNGER) : "memory");
 }
 
+// 16 bytes of shared memory, and two f32.
+__device__ __forceinline__ uint4 load_shared16(u32 from) {
+    uint4 y;
+    asm volatile("ld.shared.v4.u32 {%0, %1, %2, %3}, [%4];" : "=r"(y.x), "=r"(y.y), "=r"(y.z), "=r"(y.w) : "r"(from) : "memory");
+    return y;
+}
+__device__ __forceinline__ void store_shared16(u32 to, uint4 x) {
+    asm volatile("st.shared.v4.u32 [%0], {%1, %2, %3, %4};" ::"r"(to), "r"(x.x), "r"(x.y), "r"(x.z), "r"(x.w) : "memory");
+}
+__device__ __forceinline__ float2 load_shared_pair(u32 from) {
+    float2 y;
+    asm volatile("ld.shared.v2.f32 {%0, %1}, [%2];" : "=f"(y.x), "=f"(y.y) : "r"(from) : "memory");
+    return y;
+}
+
 // Four 8x8 matrices of 16-bit elements. Lane l gives the address of row l % 8 of matrix l / 8; each lane gets elements
 // 2 * (l % 4) and the next of row l / 4 of every matrix.
 __device__ __forceinline__ void load_matrices(u32 (&to)[4], u32 from) {

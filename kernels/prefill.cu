@@ -4,12 +4,16 @@
 // the softmax is the online one, all products are on the tensor cores.
 //
 // A tile that all queries of a warp see whole is not masked, one that none of them sees is skipped.
+//
+// Tiles of e4m3 come as they are, through two buffers of half the size, and each is widened to f16, which is exact, into one place
+// before it is worked on. Scales of keys are multiplied to scores, those of values to weights.
+#include "cache.cuh"
 #include "common.cuh"
 #include "mma.cuh"
 
 template <typename E> struct PrefillArgs {
     bf16 *out;                            // [tokens][heads][DIM]
-    const E *q;                           // [tokens][heads][DIM]
+    const typename Cache<E>::Query *q;    // [tokens][heads][DIM]
     const E *slab;
     const u32 *ids, *rows, *positions;    // [table_rows][table_columns]; [tokens]; [tokens]
     u64 pool, block_stride, layer_base;
@@ -23,20 +27,25 @@ template <int WARPS_, int PARTS_, int KEYS_, bool HELD_, int BLOCKS_> struct Mad
     static constexpr int WARPS = WARPS_, PARTS = PARTS_, KEYS = KEYS_, BLOCKS = BLOCKS_;
     static constexpr bool HELD = HELD_;
 };
-template <int DIM> struct Choice;
+template <typename E, int DIM> struct Choice;
 #if __CUDA_ARCH__ >= 1200
 // 99 KB of shared memory, and less of tensor cores to feed from it: small tiles for several blocks of a multiprocessor.
-template <> struct Choice<64> { typedef Made<4, 2, 64, true, 2> How; };
-template <> struct Choice<128> { typedef Made<4, 1, 32, true, 2> How; };
-template <> struct Choice<256> { typedef Made<8, 1, 16, false, 1> How; };
+template <typename E> struct Choice<E, 64> { typedef Made<4, 2, 64, true, 2> How; };
+template <typename E> struct Choice<E, 128> { typedef Made<4, 1, 32, true, 2> How; };
+template <typename E> struct Choice<E, 256> { typedef Made<8, 1, 16, false, 1> How; };
+template <> struct Choice<f8, 64> { typedef Made<4, 2, 32, true, 2> How; };
 #else
-template <> struct Choice<64> { typedef Made<4, 2, 128, false, 2> How; };
-template <> struct Choice<128> { typedef Made<4, 2, 64, false, 2> How; };
-template <> struct Choice<256> { typedef Made<8, 1, 64, false, 1> How; };
+template <typename E> struct Choice<E, 64> { typedef Made<4, 2, 128, false, 2> How; };
+template <typename E> struct Choice<E, 128> { typedef Made<4, 2, 64, false, 2> How; };
+template <typename E> struct Choice<E, 256> { typedef Made<8, 1, 64, false, 1> How; };
+// Scales want registers: fewer keys, or fewer queries.
+template <> struct Choice<f8, 64> { typedef Made<4, 2, 64, false, 2> How; };
+template <> struct Choice<f8, 128> { typedef Made<4, 1, 64, false, 2> How; };
+template <> struct Choice<f8, 256> { typedef Made<8, 1, 32, false, 1> How; };
 #endif
 
-template <int DIM> struct Tile : Choice<DIM>::How {
-    using How = typename Choice<DIM>::How;
+template <typename E, int DIM> struct Tile : Choice<E, DIM>::How {
+    using How = typename Choice<E, DIM>::How;
     static constexpr int THREADS = How::WARPS * 32;
     static constexpr int LINES = How::PARTS * 16;        // queries of a warp
     static constexpr int QUERIES = How::WARPS * LINES;   // and of the block
@@ -46,6 +55,14 @@ template <int DIM> struct Tile : Choice<DIM>::How {
     static constexpr int BUFFER = How::KEYS * ROW;
     static constexpr int GROUPS = How::KEYS / 16;        // a page has a multiple of 16 tokens
     static constexpr int SHARED_Q = How::HELD ? 0 : QUERIES * ROW;
+    // Of e4m3: 16-byte chunks of a row, rows at once, and where in shared memory a tile as it came begins and its scales, keys first.
+    static constexpr int RAW_CHUNKS = DIM / 16;
+    static constexpr int RAW_AT_ONCE = THREADS / RAW_CHUNKS;
+    static constexpr int RAW = How::KEYS * DIM;
+    static __device__ __forceinline__ u32 raw(u32 base, u32 stage) { return base + 2 * BUFFER + stage * 2 * RAW; }
+    static __device__ __forceinline__ u32 scales(u32 base, u32 stage) {
+        return base + 4 * BUFFER + stage * 2 * How::KEYS * 4;
+    }
 };
 
 // The address of a chunk of a row in shared memory: chunks are permuted, so that matrix loads meet no bank twice.
@@ -64,7 +81,7 @@ __device__ __forceinline__ const E *place_of(const PrefillArgs<E> &a, u32 id, u3
 // Starts the copy of a tile's keys and values. Of them `left` tokens are there; the rest, and holes, become zeros.
 template <typename E, int DIM>
 __device__ __forceinline__ void copy_tile(const PrefillArgs<E> &a, u32 to, const E *const *places, u32 left) {
-    using T = Tile<DIM>;
+    using T = Tile<E, DIM>;
     u64 values = (u64)a.kv_heads * a.block_tokens * DIM; // from a key to its value
     u32 chunk = threadIdx.x % T::CHUNKS, first = threadIdx.x / T::CHUNKS;
 #pragma unroll
@@ -79,8 +96,62 @@ __device__ __forceinline__ void copy_tile(const PrefillArgs<E> &a, u32 to, const
     }
 }
 
+// The same for e4m3, into the buffers of a stage. The first threads take the scales, of four tokens each.
+template <int DIM>
+__device__ __forceinline__ void copy_raw(const PrefillArgs<f8> &a, u32 base, u32 stage, const f8 *const *places, u32 kv_head,
+                                         u32 tile, u32 left) {
+    using T = Tile<f8, DIM>;
+    u64 values = (u64)a.kv_heads * a.block_tokens * DIM;
+    u32 chunk = threadIdx.x % T::RAW_CHUNKS, first = threadIdx.x / T::RAW_CHUNKS;
+#pragma unroll
+    for (int i = 0; i < T::KEYS / T::RAW_AT_ONCE; i++) {
+        u32 row = i * T::RAW_AT_ONCE + first;
+        const f8 *place = places[row / 16];
+        bool there = place && row < left;
+        const f8 *from = there ? place + (row % 16) * DIM + chunk * 16 : a.slab;
+        u32 where = T::raw(base, stage) + row * DIM + chunk * 16;
+        copy16_async(where, from, there ? 16 : 0);
+        copy16_async(where + T::RAW, from + (there ? values : 0), there ? 16 : 0);
+    }
+    static_assert(T::KEYS / 2 <= T::THREADS, "a thread for four scales");
+    if (threadIdx.x < T::KEYS / 2) {
+        u32 of_values = threadIdx.x / (T::KEYS / 4), row = threadIdx.x % (T::KEYS / 4) * 4;
+        const f8 *place = places[row / 16];
+        bool there = place && row < left;
+        u32 slot = kv_head * a.block_tokens + (tile * T::KEYS + row) % a.block_tokens;
+        // From a key of the first head, the first token's, the scales are behind all keys and values.
+        const f8 *layer = place - ((u64)kv_head * a.block_tokens + (tile * T::KEYS + row / 16 * 16) % a.block_tokens) * DIM;
+        const f8 *from = layer + 2 * values + (slot + (u64)of_values * a.kv_heads * a.block_tokens) * 4;
+        copy16_async(T::scales(base, stage) + (of_values * T::KEYS + row) * 4, there ? from : a.slab,
+                     there ? min(left - row, 4u) * 4 : 0);
+    }
+}
+
+// Widens what this thread copied to where products read it.
+template <int DIM> __device__ __forceinline__ void widen(u32 base, u32 stage) {
+    using T = Tile<f8, DIM>;
+    u32 chunk = threadIdx.x % T::RAW_CHUNKS, first = threadIdx.x / T::RAW_CHUNKS;
+#pragma unroll
+    for (int i = 0; i < T::KEYS / T::RAW_AT_ONCE; i++) {
+        u32 row = i * T::RAW_AT_ONCE + first, from = T::raw(base, stage) + row * DIM + chunk * 16;
+        uint4 raw[2] = {load_shared16(from), load_shared16(from + T::RAW)}; // of keys, and of values
+#pragma unroll
+        for (int part = 0; part < 2; part++) {
+            uint4 low, high;
+            f8x4_to_f16(low.x, low.y, raw[part].x);
+            f8x4_to_f16(low.z, low.w, raw[part].y);
+            f8x4_to_f16(high.x, high.y, raw[part].z);
+            f8x4_to_f16(high.z, high.w, raw[part].w);
+            store_shared16(at<DIM>(base + part * T::BUFFER, row, 2 * chunk), low);
+            store_shared16(at<DIM>(base + part * T::BUFFER, row, 2 * chunk + 1), high);
+        }
+    }
+}
+
 template <typename E, int DIM> __device__ __forceinline__ void prefill(const PrefillArgs<E> a) {
-    using T = Tile<DIM>;
+    using T = Tile<E, DIM>;
+    using Q = typename Cache<E>::Query;
+    constexpr bool SCALED = Cache<E>::SCALED;
     constexpr int PARTS = T::PARTS, KEYS = T::KEYS, LINES = T::LINES;
     extern __shared__ __align__(1024) u8 shared[];
     __shared__ u32 row_of[T::QUERIES], position_of[T::QUERIES];
@@ -100,7 +171,7 @@ template <typename E, int DIM> __device__ __forceinline__ void prefill(const Pre
 
     // The queries: as left operands in registers, or rows in shared memory.
     u32 query[T::HELD ? PARTS : 1][T::HELD ? DIM / 16 : 1][4];
-    const E *queries = a.q + ((u64)first * heads + head) * DIM;
+    const Q *queries = a.q + ((u64)first * heads + head) * DIM;
     if (T::HELD) {
 #pragma unroll
         for (int m = 0; m < PARTS; m++)
@@ -109,13 +180,13 @@ template <typename E, int DIM> __device__ __forceinline__ void prefill(const Pre
 #pragma unroll
                 for (int i = 0; i < 4; i++) {
                     u32 line = my_line + m * 16 + g + i % 2 * 8, d = k * 16 + i / 2 * 8 + c * 2;
-                    const E *from = queries + (u64)line * heads * DIM + d;
+                    const Q *from = queries + (u64)line * heads * DIM + d;
                     query[m * T::HELD][k * T::HELD][i] = line < count ? *reinterpret_cast<const u32 *>(from) : 0;
                 }
     } else {
         for (u32 i = threadIdx.x; i < T::QUERIES * T::CHUNKS; i += T::THREADS) {
             u32 line = i / T::CHUNKS, chunk = i % T::CHUNKS;
-            const E *from = queries + (line < count ? (u64)line * heads * DIM + chunk * 8 : 0);
+            const Q *from = queries + (line < count ? (u64)line * heads * DIM + chunk * 8 : 0);
             copy16_async(at<DIM>(shared_address(shared), line, chunk), from, line < count ? 16 : 0);
         }
         commit_copies();
@@ -178,14 +249,24 @@ template <typename E, int DIM> __device__ __forceinline__ void prefill(const Pre
         }
         __syncthreads();
         u32 stage = 0;
-        if (tile < tiles) copy_tile<E, DIM>(a, base, places[tile & 3], end - tile * KEYS);
+        // The keys and values of a tile, into the buffers of `stage`.
+        auto copy = [&](u32 stage, u32 tile) {
+            if constexpr (SCALED)
+                copy_raw<DIM>(a, base, stage, places[tile & 3], kv_head, tile, end - tile * KEYS);
+            else
+                copy_tile<E, DIM>(a, base + stage * 2 * T::BUFFER, places[tile & 3], end - tile * KEYS);
+        };
+        if (tile < tiles) copy(0, tile);
         commit_copies();
         for (; tile < tiles; tile++, stage ^= 1) {
             wait_copies<0>();
             __syncthreads(); // the tile is there, and the other buffer is free
-            if (tile + 1 < tiles)
-                copy_tile<E, DIM>(a, base + (stage ^ 1) * 2 * T::BUFFER, places[(tile + 1) & 3], end - (tile + 1) * KEYS);
+            if (tile + 1 < tiles) copy(stage ^ 1, tile + 1);
             commit_copies();
+            if constexpr (SCALED) {
+                widen<DIM>(base, stage);
+                __syncthreads(); // the tile is there in f16
+            }
             if (threadIdx.x < T::GROUPS) {
                 places[(tile + 2) & 3][threadIdx.x] =
                     place_of<E, DIM>(a, ahead, kv_head, (tile + 2) * KEYS + threadIdx.x * 16);
@@ -195,8 +276,11 @@ template <typename E, int DIM> __device__ __forceinline__ void prefill(const Pre
             if (low >= sight[warp].x || low + KEYS <= sight[warp].y) continue;
             // This lane's row of a matrix load of keys, and of values; turned to other chunks of it by an exclusive or: rows begin at
             // multiples of their size.
-            u32 keys = at<DIM>(base + stage * 2 * T::BUFFER, lane / 16 * 8 + lane % 8, lane / 8 % 2);
-            u32 values = at<DIM>(base + stage * 2 * T::BUFFER + T::BUFFER, lane % 16, lane / 16);
+            u32 buffers = base + (SCALED ? 0 : stage * 2 * T::BUFFER);
+            u32 keys = at<DIM>(buffers, lane / 16 * 8 + lane % 8, lane / 8 % 2);
+            u32 values = at<DIM>(buffers + T::BUFFER, lane % 16, lane / 16);
+            // Of this lane's tokens: 8 n + 2 c and the next.
+            u32 scales = T::scales(base, stage) + c * 8;
             u32 lines = at<DIM>(shared_address(shared), my_line + lane % 16, lane / 16);
 
             float score[PARTS][KEYS / 8][4];
@@ -230,6 +314,16 @@ template <typename E, int DIM> __device__ __forceinline__ void prefill(const Pre
                 }
             }
 
+            if constexpr (SCALED) {
+#pragma unroll
+                for (int n = 0; n < KEYS / 8; n++) {
+                    float2 of_key = load_shared_pair(scales + n * 32);
+#pragma unroll
+                    for (int m = 0; m < PARTS; m++)
+#pragma unroll
+                        for (int i = 0; i < 4; i++) score[m][n][i] *= i % 2 ? of_key.y : of_key.x;
+                }
+            }
             if (a.softcap > 0.0f) {
                 float inward = __fdividef(a.scale_log2, a.softcap), outward = __fdividef(a.softcap, a.scale_log2);
 #pragma unroll
@@ -264,20 +358,38 @@ template <typename E, int DIM> __device__ __forceinline__ void prefill(const Pre
             }
 
             // What scores are relative to follows their maximum only when that grew by more than 2^8: until then weights stay small
-            // enough, and the sums need no rescaling.
+            // enough, and the sums need no rescaling. With scales it is the maximum of scores plus the logarithm of the value's scale:
+            // then weights times their scales stay small, whatever the scales are.
             float now[PARTS][2], rescale[PARTS][2];
             bool grown = false;
+            if constexpr (SCALED) {
 #pragma unroll
-            for (int m = 0; m < PARTS; m++)
+                for (int m = 0; m < PARTS; m++) now[m][0] = now[m][1] = NEGATIVE_INFINITY;
 #pragma unroll
-                for (int r = 0; r < 2; r++) now[m][r] = fmaxf(score[m][0][2 * r], score[m][0][2 * r + 1]);
+                for (int n = 0; n < KEYS / 8; n++) {
+                    float2 of_value = load_shared_pair(scales + KEYS * 4 + n * 32);
+                    float logs[2] = {log2_fast(fmaxf(of_value.x, 1e-30f)), log2_fast(fmaxf(of_value.y, 1e-30f))};
 #pragma unroll
-            for (int n = 1; n < KEYS / 8; n++)
+                    for (int m = 0; m < PARTS; m++)
+#pragma unroll
+                        for (int i = 0; i < 4; i++) {
+                            float with = fmaf(score[m][n][i], a.scale_log2, logs[i % 2]);
+                            now[m][i / 2] = fmaxf(now[m][i / 2], with);
+                        }
+                }
+            } else {
 #pragma unroll
                 for (int m = 0; m < PARTS; m++)
 #pragma unroll
-                    for (int r = 0; r < 2; r++)
-                        now[m][r] = fmaxf(now[m][r], fmaxf(score[m][n][2 * r], score[m][n][2 * r + 1]));
+                    for (int r = 0; r < 2; r++) now[m][r] = fmaxf(score[m][0][2 * r], score[m][0][2 * r + 1]);
+#pragma unroll
+                for (int n = 1; n < KEYS / 8; n++)
+#pragma unroll
+                    for (int m = 0; m < PARTS; m++)
+#pragma unroll
+                        for (int r = 0; r < 2; r++)
+                            now[m][r] = fmaxf(now[m][r], fmaxf(score[m][n][2 * r], score[m][n][2 * r + 1]));
+            }
 #pragma unroll
             for (int step = 1; step < 4; step *= 2)
 #pragma unroll
@@ -288,7 +400,7 @@ template <typename E, int DIM> __device__ __forceinline__ void prefill(const Pre
             for (int m = 0; m < PARTS; m++)
 #pragma unroll
                 for (int r = 0; r < 2; r++) {
-                    float top = now[m][r] * a.scale_log2;
+                    float top = SCALED ? now[m][r] : now[m][r] * a.scale_log2;
                     bool higher = top > most[m][r] + 8.0f;
                     rescale[m][r] = higher ? exp2_fast(most[m][r] - top) : 1.0f;
                     grown |= higher;
@@ -308,6 +420,10 @@ template <typename E, int DIM> __device__ __forceinline__ void prefill(const Pre
 #pragma unroll
             for (int k = 0; k < KEYS / 16; k++) {
                 u32 p[PARTS][4];
+                float2 of_value[2];
+#pragma unroll
+                for (int i = 0; i < 2; i++)
+                    if (SCALED) of_value[i] = load_shared_pair(scales + KEYS * 4 + (2 * k + i) * 32);
 #pragma unroll
                 for (int m = 0; m < PARTS; m++)
 #pragma unroll
@@ -316,6 +432,10 @@ template <typename E, int DIM> __device__ __forceinline__ void prefill(const Pre
                         float low = exp2_fast(fmaf(pair[0], a.scale_log2, -now[m][i % 2]));
                         float high = exp2_fast(fmaf(pair[1], a.scale_log2, -now[m][i % 2]));
                         weight[m][i % 2] += low + high;
+                        if (SCALED) {
+                            low *= of_value[i / 2].x;
+                            high *= of_value[i / 2].y;
+                        }
                         p[m][i] = to_pair(low, high, a.q);
                     }
 #pragma unroll
@@ -352,9 +472,10 @@ template <typename E, int DIM> __device__ __forceinline__ void prefill(const Pre
         }
 }
 
-#define ENTRY(KV, DIM)                                                                                                 \
-    extern "C" __global__ void __launch_bounds__(Tile<DIM>::THREADS, Tile<DIM>::BLOCKS) paged_prefill_##KV##_d##DIM(   \
-        bf16 *out, const KV *q, const KV *slab, const u32 *ids, const u32 *rows, const u32 *positions, u64 pool,       \
+#define ENTRY(KV, Q, DIM)                                                                                              \
+    extern "C" __global__ void __launch_bounds__(Tile<KV, DIM>::THREADS, Tile<KV, DIM>::BLOCKS)                   \
+        paged_prefill_##KV##_d##DIM(                                                                                   \
+        bf16 *out, const Q *q, const KV *slab, const u32 *ids, const u32 *rows, const u32 *positions, u64 pool,        \
         u64 block_stride, u64 layer_base, u32 block_tokens, u32 table_rows, u32 table_columns, u32 kv_heads,           \
         u32 group, u32 window, float scale_log2, float softcap, u32 tokens) {                                          \
         prefill<KV, DIM>(PrefillArgs<KV>{out, q, slab, ids, rows, positions, pool, block_stride, layer_base,           \
@@ -362,9 +483,12 @@ template <typename E, int DIM> __device__ __forceinline__ void prefill(const Pre
                                          scale_log2, softcap});                                                        \
     }
 
-ENTRY(bf16, 64)
-ENTRY(bf16, 128)
-ENTRY(bf16, 256)
-ENTRY(f16, 64)
-ENTRY(f16, 128)
-ENTRY(f16, 256)
+ENTRY(bf16, bf16, 64)
+ENTRY(bf16, bf16, 128)
+ENTRY(bf16, bf16, 256)
+ENTRY(f16, f16, 64)
+ENTRY(f16, f16, 128)
+ENTRY(f16, f16, 256)
+ENTRY(f8, f16, 64)
+ENTRY(f8, f16, 128)
+ENTRY(f8, f16, 256)

@@ -134,10 +134,11 @@ fn configure(options: &Options, pricing: &Pricing<'_>, notes: &mut Vec<String>) 
 }
 
 /// What a cache may be stored as: not as 32-bit floats.
-const CACHED: [KvDtype; 9] = [
+const CACHED: [KvDtype; 10] = [
     KvDtype::F16,
     KvDtype::Bf16,
     KvDtype::Q8_0,
+    KvDtype::Fp8Head32,
     KvDtype::Fp8Head,
     KvDtype::Fp8,
     KvDtype::Q5_1,

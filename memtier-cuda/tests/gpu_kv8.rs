@@ -1,4 +1,4 @@
-//! Caches of e4m3: written by `rope_kv_write`, read by `paged_decode`, both against f64 on the CPU.
+//! Caches of e4m3: written by `rope_kv_write`, read by `paged_decode` and by `paged_prefill`, all against f64 on the CPU.
 
 mod support;
 
@@ -7,7 +7,8 @@ use memtier::{
     TableSpec, Tokens, bf16, f16, graph_captured,
 };
 use memtier_cuda::kernels::{
-    DecodeShape, DecodeWork, PagedKv, RopeShape, RopeStyle, begin_pass, paged_decode, rope_kv_write,
+    DecodeShape, DecodeWork, PagedKv, PrefillShape, RopeShape, RopeStyle, begin_pass, paged_decode, paged_prefill,
+    rope_kv_write,
 };
 use support::{Rng, backend, distance, kernels as load_kernels, pool, rounds, wide};
 
@@ -72,14 +73,21 @@ fn rows_of(rng: &mut Rng, tokens: usize, all: usize, head_dim: usize) -> Vec<bf1
     (0..tokens * all).flat_map(|_| vector(rng)).collect()
 }
 
-/// Writes the tokens of all sequences, reads the pages, attends from the last token of each. Gives the distances of both.
-fn run(case: &Case, rng: &mut Rng) -> Option<(f64, f64)> {
+/// The distances from f64.
+struct Found {
+    written: f64,
+    decode: f64,
+    prefill: f64,
+}
+
+/// Writes the tokens of all sequences, reads the pages, attends from the last token of each, and from the last tokens of each together.
+fn run(case: &Case, rng: &mut Rng) -> Option<Found> {
     let Case { head_dim, kv_heads, group, page, window, softcap, shares, lengths, hole } = case;
     let (head_dim, kv_heads, page, heads, batch) = (*head_dim, *kv_heads, *page, kv_heads * group, lengths.len());
     let backend = backend()?;
     let kernels = load_kernels(&backend);
     let columns = lengths.iter().max().map_or(1, |length| length.div_ceil(page)) + 1;
-    let mut kv = PagedKv { layer_base: 0, kv_heads, head_dim };
+    let mut kv = PagedKv { layer_base: 0, kv_heads, head_dim, e4m3: false };
     let layer = kv.block_units::<F8E4M3>(page).unwrap();
     kv.layer_base = layer;
     let device = Device::new(backend, Bytes::gib(1));
@@ -141,6 +149,11 @@ fn run(case: &Case, rng: &mut Rng) -> Option<(f64, f64)> {
     };
     let mut sees = numbers(vec![0; batch]);
     let mut arrived = numbers(vec![7; shape.counters(batch, kv_heads).unwrap()]);
+    // The last tokens of each sequence, up to 70, as a pass over a prompt has them.
+    let late: Vec<usize> =
+        (0..tokens).filter(|token| at[*token].1 as usize + 70 >= lengths[at[*token].0 as usize]).collect();
+    let late_rows = numbers(late.iter().map(|token| at[*token].0).collect());
+    let late_positions = numbers(late.iter().map(|token| at[*token].1).collect());
     let mut qkv_span = scratch.take::<bf16>(qkv.len()).unwrap();
     on.write(&mut qkv_span, &qkv).unwrap();
     let mut angle_span = scratch.take::<f32>(angles.len()).unwrap();
@@ -176,6 +189,21 @@ fn run(case: &Case, rng: &mut Rng) -> Option<(f64, f64)> {
     }
     assert!(found[0].iter().zip(&found[1]).all(|(a, b)| a.to_bits() == b.to_bits()), "the same inputs gave other bits");
 
+    let many: Vec<f16> = (0..late.len() * heads * head_dim).map(|_| f16::from_f32(rng.normal())).collect();
+    let mut many_span = scratch.take::<f16>(many.len()).unwrap();
+    on.write(&mut many_span, &many).unwrap();
+    let mut many_out = scratch.take::<bf16>(many.len()).unwrap();
+    let of_many = PrefillShape { heads, scale: shape.scale, window: *window, softcap: *softcap };
+    let mut prefilled = [vec![bf16::ZERO; many.len()], vec![bf16::ZERO; many.len()]];
+    for found in &mut prefilled {
+        on.write(&mut many_out, &vec![bf16::NAN; many.len()]).unwrap();
+        let inputs = [&late_rows, &late_positions];
+        paged_prefill(on, &kernels, &mut many_out, &many_span, &pool.slab(), table.ids(), inputs, (kv, of_many))
+            .unwrap();
+        on.read::<bf16>(&many_out, found).unwrap();
+    }
+    assert!(prefilled[0].iter().zip(&prefilled[1]).all(|(a, b)| a.to_bits() == b.to_bits()), "other bits in prefill");
+
     // What the pages hold, and how far it is from what was written.
     let mut held = vec![Vec::new(); batch];
     let mut apart: f64 = 0.0;
@@ -204,29 +232,44 @@ fn run(case: &Case, rng: &mut Rng) -> Option<(f64, f64)> {
         }
     }
 
+    // What a query sees of the first `length` tokens of its sequence.
+    let look = |q: &[f16], (row, length): (usize, usize), head: usize| -> Vec<f64> {
+        let start = window.map_or(0, |window| length.saturating_sub(window));
+        let of = |part: usize, token: usize| -> Vec<f64> {
+            let (scale, vector) = &held[row][token / page][part * page + token % page];
+            vector.iter().map(|x| x * scale).collect()
+        };
+        let seen: Vec<_> = (start..length)
+            .filter(|token| !gone(row, token / page))
+            .map(|token| (of(head / group, token), of(kv_heads + head / group, token)))
+            .collect();
+        let query: Vec<f64> = q.iter().map(|x| x.to_f64()).collect();
+        attend(&query, &seen, f64::from(shape.scale), *softcap)
+    };
     let mut expected = Vec::new();
     for (row, length) in lengths.iter().enumerate() {
-        let start = window.map_or(0, |window| length.saturating_sub(window));
         for head in 0..heads {
-            let of = |part: usize, token: usize| -> Vec<f64> {
-                let (scale, vector) = &held[row][token / page][part * page + token % page];
-                vector.iter().map(|x| x * scale).collect()
-            };
-            let seen: Vec<_> = (start..*length)
-                .filter(|token| !gone(row, token / page))
-                .map(|token| (of(head / group, token), of(kv_heads + head / group, token)))
-                .collect();
-            let query: Vec<f64> = q[(row * heads + head) * head_dim..][..head_dim].iter().map(|x| x.to_f64()).collect();
-            expected.extend(attend(&query, &seen, f64::from(shape.scale), *softcap));
+            expected.extend(look(&q[(row * heads + head) * head_dim..][..head_dim], (row, *length), head));
         }
     }
-    Some((apart, distance(wide(&found[0]), &expected)))
+    let decode = distance(wide(&found[0]), &expected);
+    // Some of the many, each token and each head now and then.
+    let (mut some, mut expected) = (Vec::new(), Vec::new());
+    for (index, token) in late.iter().enumerate() {
+        let (row, position) = (at[*token].0 as usize, at[*token].1 as usize);
+        for head in (0..heads).filter(|head| late.len() * heads < 100 || (index * heads + head) % 7 == 0) {
+            let of = (index * heads + head) * head_dim..(index * heads + head + 1) * head_dim;
+            expected.extend(look(&many[of.clone()], (row, position + 1), head));
+            some.extend_from_slice(&prefilled[0][of]);
+        }
+    }
+    Some(Found { written: apart, decode, prefill: distance(wide(&some), &expected) })
 }
 
 #[test]
 fn e4m3_pages_over_random_shapes() {
     let mut rng = Rng(71);
-    let mut worst = (0.0f64, 0.0f64);
+    let mut worst = [0.0f64; 3];
     for index in 0..rounds(18, 9) {
         let head_dim = [64, 128, 256][index % 3];
         let batch = 1 + rng.below(4);
@@ -241,17 +284,17 @@ fn e4m3_pages_over_random_shapes() {
             lengths: (0..batch).map(|_| rng.pick(&[1, 15, 16, 17, 63, 64, 65, 200, 511])).collect(),
             hole: index % 4 == 0,
         };
-        let Some((written, read)) = run(&case, &mut rng) else { return };
+        let Some(Found { written, decode, prefill }) = run(&case, &mut rng) else { return };
         let Case { kv_heads, group, page, window, softcap, shares, lengths, hole, .. } = &case;
         println!(
             "head_dim {head_dim}, {kv_heads} kv heads x {group}, page {page}, window {window:?}, softcap {softcap:?}, {shares} \
-             shares, hole {hole}, lengths {lengths:?}: written {written:.1e}, read {read:.1e}"
+             shares, hole {hole}, lengths {lengths:?}: written {written:.1e}, decode {decode:.1e}, prefill {prefill:.1e}"
         );
         // Three bits of mantissa are at most 1/16 off, about 0.026 in the mean.
-        assert!(written < 0.045 && read < 4e-3, "{written}, {read}");
-        worst = (worst.0.max(written), worst.1.max(read));
+        assert!(written < 0.045 && decode < 4e-3 && prefill < 4e-3, "{written}, {decode}, {prefill}");
+        worst = [worst[0].max(written), worst[1].max(decode), worst[2].max(prefill)];
     }
-    println!("worst: written {:.2e}, read {:.2e}", worst.0, worst.1);
+    println!("worst: written {:.2e}, decode {:.2e}, prefill {:.2e}", worst[0], worst[1], worst[2]);
 }
 
 #[test]
@@ -269,7 +312,7 @@ fn a_long_sequence_of_e4m3_in_many_shares() {
             lengths: vec![6000, 5, 1100],
             hole: false,
         };
-        let Some((written, read)) = run(&case, &mut rng) else { return };
-        assert!(written < 0.045 && read < 4e-3, "{written}, {read}");
+        let Some(Found { written, decode, prefill }) = run(&case, &mut rng) else { return };
+        assert!(written < 0.045 && decode < 4e-3 && prefill < 4e-3, "{written}, {decode}, {prefill}");
     }
 }

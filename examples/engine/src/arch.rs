@@ -107,6 +107,8 @@ pub struct Arch {
     pub trained_context: u32,
     /// Whether a row of a pass gives the same bits whatever rows are beside it.
     pub batch_invariant: bool,
+    /// Whether scales of keys and values are f32, as the kernels of a GPU want them, and not f16.
+    pub wide_scales: bool,
 }
 
 impl Arch {
@@ -140,6 +142,7 @@ impl Arch {
             cold_snapshots: 0,
             trained_context: model.context_length,
             batch_invariant: false,
+            wide_scales: false,
         };
         for layer in &model.layers {
             let attention =
@@ -246,6 +249,17 @@ impl Arch {
         Ok(self)
     }
 
+    /// The same with keys and values whose scales are f32.
+    ///
+    /// # Errors
+    /// [`EngineError::Unsupported`] when a size overflows.
+    #[cfg(feature = "cuda")]
+    pub(crate) fn with_wide_scales(mut self) -> Result<Self, EngineError> {
+        self.wide_scales = true;
+        self.place_caches()?;
+        Ok(self)
+    }
+
     /// Gives every layer its pool, and its place in that pool's blocks.
     fn place_caches(&mut self) -> Result<(), EngineError> {
         // Where every layer slides there is nothing that keeps the whole context; such layers are served from one pool.
@@ -267,12 +281,16 @@ impl Arch {
         group: Group,
         of: impl Fn(&mut KvLayer) -> (KvFormat, &mut usize),
     ) -> Result<usize, EngineError> {
-        let (first, tokens) = (self.first, Tokens::new(self.block_tokens as u64));
+        let (first, tokens, wide) = (self.first, Tokens::new(self.block_tokens as u64), self.wide_scales);
         let mut members: Vec<_> =
             self.layers.iter_mut().enumerate().filter(|(_, layer)| layer.group == group).collect();
         let priced = |(_, layer): &mut (usize, &mut LayerArch)| {
             let KvShape { kv_heads, head_dim, .. } = layer.kv.shape;
-            PricedLayer::heads(kv_heads as u64, head_dim as u64, dtype_of(of(&mut layer.kv).0))
+            let dtype = match dtype_of(of(&mut layer.kv).0) {
+                KvDtype::Fp8Head if wide => KvDtype::Fp8Head32,
+                dtype => dtype,
+            };
+            PricedLayer::heads(kv_heads as u64, head_dim as u64, dtype)
         };
         let priced: Vec<PricedLayer> = members.iter_mut().map(priced).collect();
         let layout = BlockLayout::new(&priced, tokens).map_err(|error| match error {

@@ -74,7 +74,7 @@ pub struct Settings {
     pub kv_low: Option<KvDtype>,
     /// Decode passes that are recorded and replayed, one for each number of requests; 0 launches all of them one by one.
     pub graphs: usize,
-    /// Whether an answer is the same to the bit whatever is served beside it. On a GPU this takes kernels that are slower for few or
+    /// Whether the logits of an answer, and so its tokens, are the same to the bit whatever is served beside it. On a GPU this takes kernels that are slower for few or
     /// for many requests.
     pub batch_invariant: bool,
     /// Requests that may wait.

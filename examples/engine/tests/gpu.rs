@@ -1,5 +1,5 @@
 //! The engine on a GPU beside the engine on the CPU and the plain f32 path: logits, answers, perplexity, graphs, growth, and answers
-//! that do not depend on what is served beside them. Skipped with a sentence where there is no
+//! that do not depend on what is served beside them, keys and values of fp8. Skipped with a sentence where there is no
 //! CUDA device; `MEMTIER_REQUIRE_GPU` makes that a failure. Needs `--features cuda` and, for a device, `MEMTIER_KERNELS`.
 #![cfg(feature = "cuda")]
 
@@ -7,10 +7,11 @@ mod common;
 mod reference;
 
 use common::{GEMMA3, RealModel, SMOLLM2, Temporary, fixture_text, tiny_file};
-use memtier::{Bytes, Cuda};
+use memtier::{Bytes, Cuda, plan::KvDtype};
 use memtier_cuda::OpenError;
 use memtier_engine::{
-    EngineError, Llm, ModelFile, Sampling, Settings, compute::Compute, cuda::Gpu, tokenizer::Tokenizer,
+    EngineError, Llm, ModelFile, Sampling, Settings, compute::Compute, cuda::Gpu, kv_types::KvTypes,
+    tokenizer::Tokenizer,
 };
 use memtier_model::write::TinyModel;
 use reference::{KvPrecision, LogitsOf, Reference, log_softmax};
@@ -149,6 +150,61 @@ fn tiny_models_give_what_the_cpu_gives() {
 }
 
 #[test]
+fn keys_and_values_of_fp8_are_read_as_the_cpu_reads_its_own() {
+    let Some(gpu) = gpu() else { return };
+    // All layers, and all but the first, which is f16 in the same blocks.
+    let types = [KvTypes::all(KvDtype::Fp8Head), "0=f16,rest=fp8".parse().unwrap()];
+    for (name, path) in tiny("keys_and_val") {
+        let file = ModelFile::open(path.path()).unwrap();
+        let (long, reference) = (prompts(288)[4].clone(), Reference::open(path.path()));
+        let exact = reference.session(KvPrecision::F16).extend(&long, LogitsOf::From(0)).logits;
+        let f16 = logits(&mut Llm::open(&file, &settings(), &mut |_| ()).unwrap(), &long);
+        for kv_types in &types {
+            let settings = Settings { kv_types: kv_types.clone(), ..settings() };
+            let theirs = logits(&mut Llm::open(&file, &settings, &mut |_| ()).unwrap(), &long);
+            // So that what is found of a prompt changes no bit.
+            let settings = Settings { batch_invariant: true, ..settings };
+            let mut here = on_gpu(&gpu, &file, &settings);
+            let ours = logits(&mut here, &long);
+            // What three bits of mantissa cost on the CPU, and on the GPU; and how far apart the two are, which round alike.
+            let (cost, size) = apart(&theirs, &f16);
+            let ((ours_cost, _), (apart, _)) = (apart(&ours, &exact), apart(&ours, &theirs));
+            println!(
+                "{name}, {kv_types}: logits of {size:.3}; fp8 moves the CPU's {cost:.4}, the GPU's are {ours_cost:.4} from f32, {apart:.4} apart"
+            );
+            assert!(cost > 0.002 * size, "{name}: fp8 costs nothing, so nothing was rounded");
+            assert!(ours_cost < 1.5 * cost + 0.02 * size, "{name}, {kv_types}: fp8 costs more than on the CPU");
+            assert!(apart < 1.5 * cost + 0.02 * size, "{name}, {kv_types}: far from the CPU's");
+            let prompts = prompts(288);
+            let answers = generate(&mut here, &prompts, 24, Sampling::GREEDY);
+            let ties: usize = prompts
+                .iter()
+                .zip(&answers)
+                .map(|(prompt, answer)| follows(&reference, name, prompt, answer, 8.0 * ours_cost))
+                .sum();
+            println!("{name}, {kv_types}: {ties} of {} tokens are near ties", 24 * prompts.len());
+            // What is cached is found, and replayed passes read the same.
+            let mut graphs = on_gpu(&gpu, &file, &Settings { graphs: 6, ..settings });
+            for _ in 0..2 {
+                assert_eq!(generate(&mut graphs, &prompts, 24, Sampling::GREEDY), answers, "{name}, {kv_types}");
+            }
+            assert!(graphs.reused_tokens() > 0 && graphs.graph_stats().reuses > 20);
+        }
+    }
+}
+
+#[test]
+fn a_block_of_fp8_has_half_the_bytes() {
+    let Some(gpu) = gpu() else { return };
+    let [(_, path), ..] = tiny("a_block_of_f");
+    let file = ModelFile::open(path.path()).unwrap();
+    let blocks = |kv_types: KvTypes| on_gpu(&gpu, &file, &Settings { kv_types, ..settings() }).kv_per_token().count();
+    let (f16, fp8) = (blocks(KvTypes::default()), blocks(KvTypes::all(KvDtype::Fp8Head)));
+    // 64 elements: 128 bytes, or 64 and a scale of four.
+    assert_eq!(fp8 * 128, f16 * 68, "{f16} bytes a token, {fp8} in fp8");
+}
+
+#[test]
 fn replayed_passes_choose_what_launched_ones_choose() {
     let Some(gpu) = gpu() else { return };
     for (name, file) in tiny("replayed_pas") {
@@ -194,6 +250,13 @@ fn does_not_depend_on_the_batch(gpu: &Gpu, name: &str, file: &ModelFile, prompts
         assert_eq!(apart, alone, "{name}: others that came later changed an answer");
         rows.into_iter().for_each(|row| llm.end(row).unwrap());
     }
+    // By their bits: the logits of each position, so many of them a pass.
+    let by_pieces = [1, 2, 6].map(|max_batch| {
+        let mut llm = on_gpu(gpu, file, &Settings { max_batch, budget: Bytes::gib(3), ..base.clone() });
+        logits(&mut llm, &prompts[5])
+    });
+    let bits = by_pieces.each_ref().map(|rows| rows.iter().flatten().map(|logit| logit.to_bits()).collect::<Vec<_>>());
+    assert!(bits[0] == bits[1] && bits[0] == bits[2], "{name}: rows of one pass changed each other's logits");
     let mut llm = on_gpu(gpu, file, &Settings { batch_invariant: false, budget: Bytes::gib(3), ..base });
     let together = generate(&mut llm, prompts, answer, warm);
     prompts.iter().zip(&together).any(|(prompt, together)| {

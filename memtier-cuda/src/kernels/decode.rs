@@ -127,7 +127,7 @@ pub fn paged_decode<K: PoolKind<Element: KvElement>, P: Place<Space: Is<Cuda>>, 
     let layer = kv.attention::<K::Element>(what, pages, ids.meta(), attending)?;
     require((1..=MOST_SHARES).contains(&shares), what, "there must be at least one share, and at most 128")?;
     let groups = (heads / kv_heads).div_ceil(TOGETHER);
-    let Variant { kernel, shared, .. } = variant(<K::Element as KvElement>::CACHE, head_dim)?;
+    let Variant { kernel, shared, .. } = variant(kv.cache::<K::Element>(what)?, head_dim)?;
     expect("paged_decode: lengths", batch, lengths.units())?;
     expect("paged_decode: q", product(what, &[batch, heads, head_dim])?, q.units())?;
     expect("paged_decode: out", q.units(), out.units())?;

@@ -91,6 +91,12 @@ entries! {
         (Out In In In In In U64 U64 U64 U32 U32 U32 U32 U32 U32 F32 F32 U32);
     PrefillF16D256 = "prefill" "paged_prefill_f16_d256"
         (Out In In In In In U64 U64 U64 U32 U32 U32 U32 U32 U32 F32 F32 U32);
+    PrefillF8D64 = "prefill" "paged_prefill_f8_d64"
+        (Out In In In In In U64 U64 U64 U32 U32 U32 U32 U32 U32 F32 F32 U32);
+    PrefillF8D128 = "prefill" "paged_prefill_f8_d128"
+        (Out In In In In In U64 U64 U64 U32 U32 U32 U32 U32 U32 F32 F32 U32);
+    PrefillF8D256 = "prefill" "paged_prefill_f8_d256"
+        (Out In In In In In U64 U64 U64 U32 U32 U32 U32 U32 U32 F32 F32 U32);
     ProjectN1 = "skinny" "project_n1_m1_w8_s1_k4" (Out In In In In U32 U32 U32 U32 U32 U32);
     ProjectN2 = "skinny" "project_n2_m1_w8_s1_k4" (Out In In In In U32 U32 U32 U32 U32 U32);
     ProjectN1Deep = "skinny" "project_n1_m1_w16_s1_k4" (Out In In In In U32 U32 U32 U32 U32 U32);

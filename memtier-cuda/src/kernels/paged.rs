@@ -75,6 +75,8 @@ pub struct PagedKv {
     pub kv_heads: usize,
     /// Elements of a head.
     pub head_dim: usize,
+    /// Whether the layer is e4m3 with scales in a pool of f16 all the same, as in a pool of [`F8E4M3`]: layers of one pool may differ then.
+    pub e4m3: bool,
 }
 
 /// How heads attend, whatever the phase.
@@ -90,16 +92,29 @@ impl PagedKv {
     /// Units of the pool that one layer takes in a block of `block_tokens` tokens, or `None` on overflow.
     ///
     /// ```
-    /// use memtier::{F8E4M3, bf16};
+    /// use memtier::{F8E4M3, bf16, f16};
     /// use memtier_cuda::kernels::PagedKv;
     ///
-    /// let kv = PagedKv { layer_base: 0, kv_heads: 8, head_dim: 128 };
+    /// let kv = PagedKv { layer_base: 0, kv_heads: 8, head_dim: 128, e4m3: false };
     /// assert_eq!(kv.block_units::<bf16>(64), Some(2 * 8 * 64 * 128));
     /// assert_eq!(kv.block_units::<F8E4M3>(64), Some(2 * 8 * 64 * (128 + 4)));
+    /// // Units of two bytes.
+    /// assert_eq!(PagedKv { e4m3: true, ..kv }.block_units::<f16>(64), Some(8 * 64 * (128 + 4)));
     /// ```
     pub fn block_units<E: KvElement>(&self, block_tokens: usize) -> Option<usize> {
         let vectors = self.kv_heads.checked_mul(block_tokens)?.checked_mul(2)?;
-        Some(vectors.checked_mul(E::CACHE.bytes(self.head_dim)?)? / size_of::<E>())
+        let cache = if self.e4m3 { Cache::F8 } else { E::CACHE };
+        Some(vectors.checked_mul(cache.bytes(self.head_dim)?)? / size_of::<E>())
+    }
+
+    /// What the layer's vectors are.
+    pub(super) fn cache<E: KvElement>(&self, what: &'static str) -> Result<Cache, LaunchError> {
+        match E::CACHE {
+            cache if !self.e4m3 || cache == Cache::F8 => Ok(cache),
+            Cache::F16 => Ok(Cache::F8),
+            // Queries to e4m3 are f16.
+            _ => Err(LaunchError::Unsupported { what, why: "layers of e4m3 are in pools of f16 or of e4m3" }),
+        }
     }
 
     /// Checks a layer against its slab (units and tokens of a block, pool) and its table. Gives the arguments that say where keys
@@ -110,7 +125,9 @@ impl PagedKv {
         (block_units, block_tokens, pool): (usize, usize, u64),
         table: TableShape,
     ) -> Result<[u64; 6], LaunchError> {
-        let PagedKv { layer_base, kv_heads, head_dim } = *self;
+        let PagedKv { layer_base, kv_heads, head_dim, .. } = *self;
+        // Elements of the kernel that are a unit of the pool.
+        let per_unit = if self.cache::<E>(what)? == Cache::F8 { size_of::<E>() as u64 } else { 1 };
         // A table whose first row is not set yet names no pool; kernels look again when they run.
         let ours = table.pool == 0 || table.pool == pool;
         require(ours, what, "the page table holds ids of another pool than the slab")?;
@@ -125,8 +142,8 @@ impl PagedKv {
         product(what, &[kv_heads, block_tokens]).and_then(|slots| narrow(what, slots))?;
         Ok([
             pool,
-            block_units as u64,
-            layer_base as u64,
+            block_units as u64 * per_unit,
+            layer_base as u64 * per_unit,
             narrow(what, block_tokens)?.word(),
             narrow(what, table.rows)?.word(),
             narrow(what, table.columns)?.word(),
@@ -171,7 +188,7 @@ mod tests {
 
     #[test]
     fn a_layer_that_ends_behind_its_block_is_refused() {
-        let kv = PagedKv { layer_base: 16, kv_heads: 2, head_dim: 64 };
+        let kv = PagedKv { layer_base: 16, kv_heads: 2, head_dim: 64, e4m3: false };
         let table = TableShape { rows: 1, columns: 4, pool: 3 };
         let units = kv.block_units::<bf16>(16).unwrap();
         let pages = |slab, table| kv.pages::<bf16>("test", slab, table);
@@ -183,11 +200,17 @@ mod tests {
 
     #[test]
     fn scales_take_their_place_in_a_block() {
-        let kv = PagedKv { layer_base: 0, kv_heads: 2, head_dim: 64 };
+        let kv = PagedKv { layer_base: 0, kv_heads: 2, head_dim: 64, e4m3: false };
         let table = TableShape { rows: 1, columns: 4, pool: 3 };
         let pages = |units| kv.pages::<F8E4M3>("test", (units, 16, 3), table);
         assert!(pages(2 * 2 * 16 * 68).is_ok());
         assert!(pages(2 * 2 * 16 * 68 - 16).is_err());
         assert!(pages(2 * 2 * 16 * 68 + 8).is_err());
+        // In a pool of f16, half as many units, of which the kernel is told the bytes.
+        let kv = PagedKv { layer_base: 24, e4m3: true, ..kv };
+        let pages = |units| kv.pages::<f16>("test", (units, 16, 3), table);
+        assert_eq!(pages(2 * 16 * 68 + 24), Ok([3, 2 * (2 * 16 * 68 + 24), 48, 16, 1, 4]));
+        assert!(pages(2 * 16 * 68 + 16).is_err());
+        assert!(kv.pages::<bf16>("test", (1 << 20, 16, 3), table).is_err());
     }
 }

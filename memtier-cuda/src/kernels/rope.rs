@@ -183,7 +183,7 @@ pub fn rope_kv_write<K: PoolKind<Element: KvElement>, P: Place<Space: Is<Cuda>>>
         units as u64,
     ];
     let words: [u64; 22] = join(join::<9, 6, 15>(spans, pages), heads);
-    let kernel = match <K::Element as KvElement>::CACHE {
+    let kernel = match kv.cache::<K::Element>(what)? {
         Cache::Bf16 => Kernel::RopeKvWriteBf16,
         Cache::F16 => Kernel::RopeKvWriteF16,
         Cache::F8 => Kernel::RopeKvWriteF8,

@@ -21,6 +21,7 @@ pub(crate) const HEADERS: &[(&str, &str)] = &[
     ("common.cuh", include_str!("../../../kernels/common.cuh")),
     ("mma.cuh", include_str!("../../../kernels/mma.cuh")),
     ("outputs.cuh", include_str!("../../../kernels/outputs.cuh")),
+    ("cache.cuh", include_str!("../../../kernels/cache.cuh")),
     ("random.cuh", include_str!("../../../kernels/random.cuh")),
     ("finish.cuh", include_str!("../../../kernels/finish.cuh")),
 ];

@@ -37,6 +37,8 @@ pub enum KvDtype {
     Bf16,
     /// GGUF `Q8_0`: 32 elements in 34 bytes.
     Q8_0,
+    /// 8-bit floats, and for each head's row of a token a 32-bit scale, as the CUDA kernels of `memtier-cuda` have them.
+    Fp8Head32,
     /// 8-bit floats, and for each head's row of a token a 16-bit scale: no tensor has to be calibrated first.
     Fp8Head,
     /// 8-bit floats with one scale for the whole tensor, which is not part of the cache.
@@ -53,11 +55,12 @@ pub enum KvDtype {
 
 impl KvDtype {
     /// Every element type, largest first.
-    pub const ALL: [KvDtype; 10] = [
+    pub const ALL: [KvDtype; 11] = [
         KvDtype::F32,
         KvDtype::F16,
         KvDtype::Bf16,
         KvDtype::Q8_0,
+        KvDtype::Fp8Head32,
         KvDtype::Fp8Head,
         KvDtype::Fp8,
         KvDtype::Q5_1,
@@ -74,7 +77,7 @@ impl KvDtype {
         match self {
             KvDtype::F32 => (1, 4),
             KvDtype::F16 | KvDtype::Bf16 => (1, 2),
-            KvDtype::Fp8Head | KvDtype::Fp8 => (1, 1),
+            KvDtype::Fp8Head32 | KvDtype::Fp8Head | KvDtype::Fp8 => (1, 1),
             KvDtype::Q8_0 => (32, 34),
             KvDtype::Q5_1 => (32, 24),
             KvDtype::Q5_0 => (32, 22),
@@ -86,6 +89,7 @@ impl KvDtype {
     /// Bytes that each head's row of a token takes beside its elements.
     pub const fn head_bytes(self) -> u64 {
         match self {
+            KvDtype::Fp8Head32 => 4,
             KvDtype::Fp8Head => 2,
             _ => 0,
         }
@@ -112,6 +116,7 @@ impl KvDtype {
             KvDtype::F32 => "f32",
             KvDtype::F16 => "f16",
             KvDtype::Bf16 => "bf16",
+            KvDtype::Fp8Head32 => "fp8_head32",
             KvDtype::Fp8Head => "fp8_head",
             KvDtype::Fp8 => "fp8",
             KvDtype::Q8_0 => "q8_0",
@@ -131,7 +136,9 @@ impl fmt::Display for KvDtype {
 
 /// A spelling that names no element type.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
-#[error("`{0}` is no KV element type; known are f32, f16, bf16, fp8, fp8_head, q8_0, q5_1, q5_0, q4_1, q4_0")]
+#[error(
+    "`{0}` is no KV element type; known are f32, f16, bf16, fp8, fp8_head, fp8_head32, q8_0, q5_1, q5_0, q4_1, q4_0"
+)]
 pub struct UnknownDtype(String);
 
 impl FromStr for KvDtype {

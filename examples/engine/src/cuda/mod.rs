@@ -1,5 +1,5 @@
-//! Serving from a CUDA device: the same bundle, plan, requests and page tables; weights in bf16, keys and values in f16, and
-//! the operations of a pass over CUDA kernels.
+//! Serving from a CUDA device: the same bundle, plan, requests and page tables; weights in bf16, keys and values in f16 or e4m3,
+//! and the operations of a pass over CUDA kernels.
 
 mod run;
 mod scratch;
@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 
 use memtier::{
     Bytes, Cuda, Device, Place, SizeError,
+    plan::KvDtype,
     reserve::{ReserveKey, StartUp},
 };
 use memtier_cuda::{AllocationCounter, CountError, CudaBackend, Kernels, kernels::MatrixFormat};
@@ -107,11 +108,15 @@ impl Compute for Cuda {
             let remedy = "all layers run on --device: leave it out";
             return Err(setting("gpu-layers", "given", remedy));
         }
-        if !settings.kv_types.is_f16() {
-            return Err(setting("kv-type", &settings.kv_types, "keys and values on a GPU are f16: leave it out"));
+        let types = &settings.kv_types;
+        let mut all = types.layers.iter().map(|(_, dtype)| *dtype).chain([types.rest]);
+        if !all.all(|dtype| matches!(dtype, KvDtype::F16 | KvDtype::Fp8Head)) {
+            return Err(setting("kv-type", types, "keys and values on a GPU are f16 or fp8: use one of them"));
         }
         if settings.kv_residual > 0 {
-            return Err(setting("kv-residual", settings.kv_residual, "keys and values on a GPU are f16: leave it out"));
+            let remedy =
+                "the latest tokens on a GPU are as the others: leave it out, or keep layers f16 with --kv-type-layers";
+            return Err(setting("kv-residual", settings.kv_residual, remedy));
         }
         if let Some(streaming) = settings.streaming {
             return Err(setting(
@@ -121,7 +126,7 @@ impl Compute for Cuda {
             ));
         }
         if let Some(low) = settings.kv_low {
-            return Err(setting("kv-low", low, "keys and values on a GPU are f16: leave it out"));
+            return Err(setting("kv-low", low, "requests on a GPU share one pool: use --kv-type fp8, or leave it out"));
         }
         Ok(())
     }
@@ -152,7 +157,7 @@ impl Compute for Cuda {
             return Err(unsupported(format!("rows of {width} elements on a GPU"), "they must be a multiple of 8"));
         }
         arch.weights = arch.weights.in_bf16();
-        Ok(arch)
+        arch.with_wide_scales()
     }
 
     fn scratch(arch: &Arch, tokens: usize, picks: usize) -> Result<Bytes, SizeError> {

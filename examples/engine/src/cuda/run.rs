@@ -1,7 +1,7 @@
 //! A pass on a CUDA device: norms happen on the way into the projections that read them, where rows are few; keys and values are
 //! written by the launch that rotates them.
 
-use engine_kernels::{Activation, AttentionParams, KvShape, RopeStyle};
+use engine_kernels::{Activation, AttentionParams, KvFormat, KvShape, RopeStyle};
 use memtier::{
     BlockId, Cuda, LaunchError, Place, Plain, PoolKind, ScratchFrame, ScratchFull, Slab, SlabMut, StableSpan,
     StableSpanMut, bf16, f16,
@@ -149,7 +149,7 @@ impl<'p, P: Place<Space = Cuda>> Operations<'p, Cuda, P> for CudaRun<'p, P> {
         if beside.rings.is_some() || beside.low.is_some() {
             return Err(LaunchError::Unsupported {
                 what: "keys and values on a GPU",
-                why: "they are f16, in one pool",
+                why: "all tokens of a layer are alike, in one pool",
             });
         }
         if attention.sinks.is_some() {
@@ -231,8 +231,8 @@ fn only_whole_sequences() -> LaunchError {
 
 /// Where a layer's heads lie in a block.
 fn paged(layer: &LayerArch) -> PagedKv {
-    let KvShape { kv_heads, head_dim, .. } = layer.kv.shape;
-    PagedKv { layer_base: layer.kv.base, kv_heads, head_dim }
+    let KvShape { kv_heads, head_dim, format, .. } = layer.kv.shape;
+    PagedKv { layer_base: layer.kv.base, kv_heads, head_dim, e4m3: format == KvFormat::Fp8 }
 }
 
 impl<P: Place<Space = Cuda>> CudaRun<'_, P> {
@@ -257,8 +257,9 @@ impl<P: Place<Space = Cuda>> CudaRun<'_, P> {
         };
         let shapes = (paged(layer), RopeShape { heads: layer.kv.params.heads, pairs: rope.dims / 2, style });
         let (at, input) = ([rows, positions], self.device.inputs(x, normed, *tokens)?);
-        // One token and no norms of heads: straight from the residual stream. Otherwise through the projected rows.
-        if *tokens == 1 && head_norms.is_none() && self.device.few(1, arch.weights.hidden) {
+        // One token, no norms of heads and nothing to scale: straight from the residual stream. Otherwise through the projected rows.
+        let straight = head_norms.is_none() && !shapes.0.e4m3;
+        if *tokens == 1 && straight && self.device.few(1, arch.weights.hidden) {
             return k::project_rope_kv_write(on, kernels, &mut q, slab, ids, matrices, input, *angles, at, shapes);
         }
         k::project(on, kernels, &mut qkv, &matrices, input, *tokens)?;

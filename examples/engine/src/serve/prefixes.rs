@@ -70,7 +70,8 @@ impl Prefixes {
         let key = match &settings.prefix_store {
             // Of what is saved and found again, the file's name says nothing.
             Some(_) => {
-                let key = RootKey::new(file.digest()).with("engine", env!("CARGO_PKG_VERSION"));
+                // How keys and values lie in a block is the device's.
+                let key = RootKey::new(file.digest()).with("engine", env!("CARGO_PKG_VERSION")).with("space", S::NAME);
                 // Rotated rows are other bytes of the same types and sizes.
                 let rotates = settings.kv_rotation && settings.kv_types.any(KvDtype::Q4_0);
                 let key = if rotates { key.with("kv-rotation", "hadamard") } else { key };

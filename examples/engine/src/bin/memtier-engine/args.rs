@@ -92,7 +92,7 @@ Serves a GGUF model from memory that was planned to the byte.
   --vram-budget SIZE    what may be used of the device; bounds --budget, or the layers of --gpu-layers
   --draft N             tokens that an answer guesses ahead, from what it has seen; no token differs (0)
   --no-prefix-cache     compute every prompt anew
-  --batch-invariant     on a GPU: an answer is the same to the bit whatever is served beside it
+  --batch-invariant     on a GPU: an answer's logits, and so its tokens, are the same to the bit whatever is served beside it
   --window-snapshots N  copies of sliding windows for cached prompts (2)
   --cold-blocks N       blocks of a second tier for cached prompts that the pool has no room for (0)
   --cold-snapshots N    copies of sliding windows beside them (8)
@@ -101,7 +101,7 @@ Serves a GGUF model from memory that was planned to the byte.
   --max-slots N         requests that run at once, the others wait (--max-batch)
   --queue N             requests that may wait (64)
   --graphs N            decode passes recorded at load and replayed, one for each number of requests (0: launched)
-  --kv-type TYPE        what keys and values are stored as: f16, bf16, fp8, q8_0, q4_0 (f16)
+  --kv-type TYPE        what keys and values are stored as: f16, bf16, fp8, q8_0, q4_0; on a GPU f16 or fp8 (f16)
   --no-kv-rotation      q4_0 rounds rows as they are: less accurate
   --kv-type-layers L=T  other types for some layers: 0-1=f16,28-29=q8_0
   --kv-residual N       the latest N tokens are seen in f16, whatever --kv-type is (0)
