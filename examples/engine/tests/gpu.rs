@@ -151,6 +151,7 @@ fn tiny_models_give_what_the_cpu_gives() {
 
 #[test]
 fn keys_and_values_of_fp8_are_read_as_the_cpu_reads_its_own() {
+    const ANSWER: usize = 12;
     let Some(gpu) = gpu() else { return };
     // All layers, and all but the first, which is f16 in the same blocks.
     let types = [KvTypes::all(KvDtype::Fp8Head), "0=f16,rest=fp8".parse().unwrap()];
@@ -176,19 +177,19 @@ fn keys_and_values_of_fp8_are_read_as_the_cpu_reads_its_own() {
             assert!(ours_cost < 1.5 * cost + 0.02 * size, "{name}, {kv_types}: fp8 costs more than on the CPU");
             assert!(apart < 1.5 * cost + 0.02 * size, "{name}, {kv_types}: far from the CPU's");
             let prompts = prompts(288);
-            let answers = generate(&mut here, &prompts, 24, Sampling::GREEDY);
+            let answers = generate(&mut here, &prompts, ANSWER, Sampling::GREEDY);
             let ties: usize = prompts
                 .iter()
                 .zip(&answers)
                 .map(|(prompt, answer)| follows(&reference, name, prompt, answer, 8.0 * ours_cost))
                 .sum();
-            println!("{name}, {kv_types}: {ties} of {} tokens are near ties", 24 * prompts.len());
+            println!("{name}, {kv_types}: {ties} of {} tokens are near ties", ANSWER * prompts.len());
             // What is cached is found, and replayed passes read the same.
-            let mut graphs = on_gpu(&gpu, &file, &Settings { graphs: 6, ..settings });
+            let mut graphs = on_gpu(&gpu, &file, &Settings { graphs: 6, window_snapshots: 8, ..settings });
             for _ in 0..2 {
-                assert_eq!(generate(&mut graphs, &prompts, 24, Sampling::GREEDY), answers, "{name}, {kv_types}");
+                assert_eq!(generate(&mut graphs, &prompts, ANSWER, Sampling::GREEDY), answers, "{name}, {kv_types}");
             }
-            assert!(graphs.reused_tokens() > 0 && graphs.graph_stats().reuses > 20);
+            assert!(graphs.reused_tokens() > 0 && graphs.graph_stats().reuses > 8);
         }
     }
 }
