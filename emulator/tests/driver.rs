@@ -7,8 +7,8 @@ use std::{
     sync::{Mutex, MutexGuard, PoisonError},
 };
 
-use cuda::driver::*;
 use cudarc::driver::sys::{self, CUresult as R};
+use memtier_emulator::driver::*;
 
 const GRANULE: usize = 2 << 20;
 

@@ -1,7 +1,6 @@
 //! The emulated GPU: its driver as a library, and the kernels as it takes them.
 
 use std::ffi::OsString;
-use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -10,15 +9,24 @@ use crate::{build, gpu, paths, process};
 
 /// What programs look for.
 const LIBRARY: &str = "libcuda.so";
+/// What cargo calls it: under the other name, programs that cargo starts would find it in cargo's own folders, asked for or not.
+const BUILT: &str = "libmemtier_emulator.so";
 
 /// The build of the driver, as a command.
 pub fn driver() -> Command {
     build::cargo(["build", "--release", "--package", "memtier-emulator"])
 }
 
-/// The folder where that puts the library.
-pub fn driver_folder() -> PathBuf {
-    paths::target().join("release")
+/// What that leaves.
+fn built() -> PathBuf {
+    paths::target().join("release").join(BUILT)
+}
+
+/// The copy into `folder` under the name that programs look for, as a command.
+pub fn install(folder: &Path) -> Command {
+    let mut command = Command::new("install");
+    command.arg("-D").arg(built()).arg(folder.join(LIBRARY));
+    command
 }
 
 /// A value of `LD_LIBRARY_PATH` by which programs find the emulated driver in `folder` before any other.
@@ -37,10 +45,7 @@ pub fn library_path(folder: &Path) -> OsString {
 /// Something does not build, or the folder cannot be written.
 pub fn stage(folder: &Path, also: &[&str]) -> Result<(), Failure> {
     process::output(&mut driver())?;
-    let place = folder.join("driver");
-    paths::create(&place)?;
-    let (from, to) = (driver_folder().join(LIBRARY), place.join(LIBRARY));
-    fs::copy(&from, &to).map_err(|error| Failure::io("copy a file to", &to, &error))?;
+    process::output(&mut install(&folder.join("driver")))?;
     let mut compiler = gpu::compiler(&["--release"], &folder.join("kernels"), also);
     process::output(compiler.arg("--emulated").envs(gpu::nvrtc()?)).map(drop)
 }

@@ -1,6 +1,6 @@
 //! What must not happen is told, with its place: wrong addresses, deadlocks, races, endless loops, unknown instructions.
 
-use cuda::ptx::{Fault, Module, Options, Trouble};
+use memtier_emulator::ptx::{Fault, Module, Options, Trouble};
 
 use crate::support::{launch, options, racecheck, text};
 

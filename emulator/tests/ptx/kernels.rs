@@ -2,7 +2,7 @@
 
 use std::time::Instant;
 
-use cuda::ptx::Module;
+use memtier_emulator::ptx::Module;
 
 use crate::support::{grid, launch, options, text};
 

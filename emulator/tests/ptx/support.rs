@@ -1,6 +1,6 @@
 //! Kernels of a few lines, and memory for them.
 
-use cuda::ptx::{Counts, Fault, Launch, Memory, Module, Options, run};
+use memtier_emulator::ptx::{Counts, Fault, Launch, Memory, Module, Options, run};
 
 /// All of this process's buffers that a launch may touch: first address, bytes.
 #[derive(Default)]

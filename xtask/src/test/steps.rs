@@ -112,16 +112,17 @@ fn on_emulated(given: &Given) -> Vec<Task> {
     if !cfg!(all(target_os = "linux", target_pointer_width = "64")) {
         return Vec::new();
     }
-    let kernels = paths::target().join("emulated").join("kernels");
+    let [kernels, driver] = ["kernels", "driver"].map(|name| paths::target().join("emulated").join(name));
     let mut compiler = gpu::compiler(&[], &kernels, &gpu::ALSO);
     compiler.arg("--emulated").envs(given.nvrtc.iter().map(|(name, value)| (name, value)));
     let mut command = others(["--test", "gpu_*", "--test", "kernel_macro", "--", "--show-output"]);
     command
-        .env("LD_LIBRARY_PATH", emulated::library_path(&emulated::driver_folder()))
+        .env("LD_LIBRARY_PATH", emulated::library_path(&driver))
         .env("MEMTIER_KERNELS", &kernels)
         .env("MEMTIER_REQUIRE_GPU", "1");
     vec![
         check("the emulated driver", emulated::driver()),
+        check("the emulated driver as libcuda.so", emulated::install(&driver)),
         check("kernels as PTX", compiler),
         tests("GPU tests on the emulated device", command),
     ]
