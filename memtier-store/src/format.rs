@@ -231,6 +231,20 @@ fn opening(bytes: &[u8], magic: &[u8; 8]) -> Result<u32, Damage> {
     if (OLDEST..=VERSION).contains(&version) { Ok(version) } else { Err(Damage::Version(version)) }
 }
 
+/// What a segment's header says behind its version. It is whole.
+fn segment_header<'b>(bytes: &'b [u8], magic: &[u8; 8]) -> Result<Fields<'b>, Damage> {
+    opening(bytes, magic)?;
+    let header = bytes.get(..SEGMENT_HEADER).ok_or(Damage::Short(bytes.len() as u64))?;
+    Ok(Fields(&checked(header)?[12..]))
+}
+
+/// Ends a segment: how many records it has, which its header says at `at`.
+fn end_header(out: &mut [u8], at: usize, records: u32) {
+    out[at..at + 4].copy_from_slice(&records.to_le_bytes());
+    let sum = crc32c::crc32c(&out[..SEGMENT_HEADER - 4]);
+    out[SEGMENT_HEADER - 4..SEGMENT_HEADER].copy_from_slice(&sum.to_le_bytes());
+}
+
 impl Manifest {
     /// The bytes.
     pub fn encode(&self) -> Vec<u8> {
@@ -314,9 +328,7 @@ pub fn begin_segment(shape: Shape, id: SaveId, ordinal: u32) -> Vec<u8> {
 
 /// Ends a segment of so many records.
 pub fn end_segment(out: &mut [u8], records: u32) {
-    out[44..48].copy_from_slice(&records.to_le_bytes());
-    let sum = crc32c::crc32c(&out[..SEGMENT_HEADER - 4]);
-    out[SEGMENT_HEADER - 4..SEGMENT_HEADER].copy_from_slice(&sum.to_le_bytes());
+    end_header(out, 44, records);
 }
 
 /// Adds a record; `fill` writes the block.
@@ -361,10 +373,8 @@ pub struct Decoded {
 /// # Errors
 /// [`Damage`] when it is not that segment, or its header is damaged.
 pub fn decode_segment(bytes: &[u8], shape: Shape, id: SaveId, ordinal: u32) -> Result<Decoded, Damage> {
-    opening(bytes, SEGMENT)?;
+    let mut fields = segment_header(bytes, SEGMENT)?;
     let short = Damage::Short(bytes.len() as u64);
-    let header = checked(bytes.get(..SEGMENT_HEADER).ok_or(short)?)?;
-    let mut fields = Fields(&header[12..]);
     let found = Shape { tokens: fields.u32().ok_or(short)?, bytes: fields.u64().ok_or(short)? };
     if found != shape {
         return Err(Damage::Shape(found.tokens, found.bytes));

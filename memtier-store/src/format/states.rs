@@ -36,7 +36,7 @@ use std::ops::Range;
 
 use memtier::Digest;
 
-use super::{Damage, Fields, SEGMENT_HEADER, SaveId, VERSION, checked, opening, seal};
+use super::{Damage, Fields, SEGMENT_HEADER, SaveId, VERSION, checked, end_header, seal, segment_header};
 
 const SEGMENT: &[u8; 8] = b"MTPFXSTA";
 /// Bytes of a record besides blocks.
@@ -149,9 +149,7 @@ pub fn begin_segment(shape: StateShape, id: SaveId, ordinal: u32) -> Vec<u8> {
 
 /// Ends a segment of so many records.
 pub fn end_segment(out: &mut [u8], records: u32) {
-    out[48..52].copy_from_slice(&records.to_le_bytes());
-    let sum = crc32c::crc32c(&out[..SEGMENT_HEADER - 4]);
-    out[SEGMENT_HEADER - 4..SEGMENT_HEADER].copy_from_slice(&sum.to_le_bytes());
+    end_header(out, 48, records);
 }
 
 /// Adds a record; `fill` writes each of its `blocks`, whose bytes it is given.
@@ -198,10 +196,8 @@ pub struct Decoded {
 /// # Errors
 /// [`Damage`] when it is not that segment, or its header is damaged.
 pub fn decode_segment(bytes: &[u8], shape: StateShape, id: SaveId, ordinal: u32) -> Result<Decoded, Damage> {
-    opening(bytes, SEGMENT)?;
+    let mut fields = segment_header(bytes, SEGMENT)?;
     let short = Damage::Short(bytes.len() as u64);
-    let header = checked(bytes.get(..SEGMENT_HEADER).ok_or(short)?)?;
-    let mut fields = Fields(&header[12..]);
     let found = fields.u32().ok_or(short)?;
     let of = StateShape { tokens: fields.u64().ok_or(short)?, bytes: fields.u64().ok_or(short)? };
     if found != ordinal || of != shape || fields.array() != Some(id.0) {

@@ -12,12 +12,12 @@ use std::{
 
 use async_trait::async_trait;
 use futures_executor::block_on;
-use futures_util::stream::BoxStream;
+use futures_util::{StreamExt, future, stream, stream::BoxStream};
 use memtier::Blocks;
 use memtier_store::PrefixStore;
 use object_store::{
-    CopyOptions, GetOptions, GetResult, ListResult, MultipartUpload, ObjectMeta, ObjectStore, PutMultipartOptions,
-    PutOptions, PutPayload, PutResult, Result, memory::InMemory, path::Path,
+    CopyOptions, Error, GetOptions, GetResult, ListResult, MultipartUpload, ObjectMeta, ObjectStore,
+    PutMultipartOptions, PutOptions, PutPayload, PutResult, Result, memory::InMemory, path::Path,
 };
 
 use crate::{
@@ -25,16 +25,22 @@ use crate::{
     toy::{Toy, prompt},
 };
 
-/// A store that answers so many calls, and no more until it is told to.
+/// A store that answers so many calls, and no more until it is told to; one of them with an error.
 #[derive(Debug)]
 pub(super) struct Gate {
     objects: InMemory,
     left: AtomicUsize,
+    /// Calls before the one that fails.
+    good: AtomicUsize,
 }
 
 impl Gate {
     pub(super) fn new() -> Arc<Self> {
-        Arc::new(Gate { objects: InMemory::new(), left: AtomicUsize::new(usize::MAX) })
+        Arc::new(Gate {
+            objects: InMemory::new(),
+            left: AtomicUsize::new(usize::MAX),
+            good: AtomicUsize::new(usize::MAX),
+        })
     }
 
     pub(super) fn answer(&self, calls: usize) {
@@ -45,9 +51,29 @@ impl Gate {
         self.left.load(Ordering::SeqCst)
     }
 
-    async fn pass(&self) {
+    /// The call after so many more fails, once.
+    pub(super) fn fail_after(&self, calls: usize) {
+        self.good.store(calls, Ordering::SeqCst);
+    }
+
+    /// No call fails from here on. Whether one did.
+    pub(super) fn has_failed(&self) -> bool {
+        self.good.swap(usize::MAX, Ordering::SeqCst) == usize::MAX
+    }
+
+    fn check(&self) -> Result<()> {
+        let count = |good: usize| (good < usize::MAX).then_some(good.wrapping_sub(1));
+        match self.good.fetch_update(Ordering::SeqCst, Ordering::SeqCst, count) {
+            Ok(0) => Err(Error::Generic { store: "test", source: "asked to fail".into() }),
+            _ => Ok(()),
+        }
+    }
+
+    async fn pass(&self) -> Result<()> {
+        self.check()?;
         let take = || self.left.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |left| left.checked_sub(1));
         std::future::poll_fn(|_| if take().is_ok() { Poll::Ready(()) } else { Poll::Pending }).await;
+        Ok(())
     }
 }
 
@@ -60,7 +86,7 @@ impl fmt::Display for Gate {
 #[async_trait]
 impl ObjectStore for Gate {
     async fn put_opts(&self, location: &Path, payload: PutPayload, options: PutOptions) -> Result<PutResult> {
-        self.pass().await;
+        self.pass().await?;
         self.objects.put_opts(location, payload, options).await
     }
 
@@ -73,20 +99,26 @@ impl ObjectStore for Gate {
     }
 
     async fn get_opts(&self, location: &Path, options: GetOptions) -> Result<GetResult> {
-        self.pass().await;
+        self.pass().await?;
         self.objects.get_opts(location, options).await
     }
 
     fn delete_stream(&self, locations: BoxStream<'static, Result<Path>>) -> BoxStream<'static, Result<Path>> {
-        self.objects.delete_stream(locations)
+        match self.check() {
+            Ok(()) => self.objects.delete_stream(locations),
+            Err(error) => stream::once(future::err(error)).boxed(),
+        }
     }
 
     fn list(&self, prefix: Option<&Path>) -> BoxStream<'static, Result<ObjectMeta>> {
-        self.objects.list(prefix)
+        match self.check() {
+            Ok(()) => self.objects.list(prefix),
+            Err(error) => stream::once(future::err(error)).boxed(),
+        }
     }
 
     async fn list_with_delimiter(&self, prefix: Option<&Path>) -> Result<ListResult> {
-        self.pass().await;
+        self.pass().await?;
         self.objects.list_with_delimiter(prefix).await
     }
 

@@ -13,7 +13,7 @@ use object_store::path::Path;
 use super::{Toy, conversations, found, served};
 use crate::{late::Gate, toy::prompt};
 
-fn gated() -> (std::sync::Arc<Gate>, PrefixStore) {
+pub(super) fn gated() -> (std::sync::Arc<Gate>, PrefixStore) {
     let gate = Gate::new();
     let spec = StoreSpec { segment: Bytes::new(64 + 164), most: Bytes::kib(64) };
     (gate.clone(), PrefixStore::new(gate, Path::from("fleet/toy"), spec))
