@@ -188,6 +188,53 @@ fn unknown_texts_name_their_line() {
     }
 }
 
+/// Texts that were damaged at random are errors, or other texts, and never a panic.
+#[test]
+fn damaged_texts_are_errors() {
+    let body = "mov.u64 %rd1, dynamic;\n@!%p1 bra L;\nld.global.v4.u32 {%r1, %r2, %r3, %r4}, [%in+16];\n{\n.reg .b16 l, h;\n\
+                mov.b32 {l, h}, %r1;\ncvt.rn.f16x2.e4m3x2 %r2, l;\n}\nL:\nsetp.lt.and.u32 %p1|%p2, %r1, -7, !%p3;\n\
+                mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%f1, %f2, %f3, %f4}, {%r1, %r2, %r3, %r4}, {%r5, %r6}, \
+                {%f1, %f2, %f3, %f4};\nshfl.sync.bfly.b32 %r1|%p1, %r2, 1, 31, -1;\nfma.rn.f32 %f1, %f2, 0f3F800000, %f3;\n\
+                cp.async.cg.shared.global [%r1], [%in], 16, %r2;\natom.global.add.u32 %r1, [%out], 1;\nbar.sync 0;";
+    let text = text(".shared .align 8 .b8 s[64];\n.loc 1 2 3, function_name x, inlined_at 1 2 3", body);
+    let words = [
+        "{",
+        "}",
+        ";",
+        "[",
+        "]",
+        "%r1",
+        ".b32",
+        "0",
+        "-1",
+        "99999999999",
+        "0x8000000000000000",
+        ":",
+        "|",
+        "@",
+        ".reg",
+        "\"",
+        "/*",
+        ",",
+    ];
+    let mut seed = 9_u64;
+    let mut random = |below: usize| {
+        seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (seed >> 33) as usize % below
+    };
+    let mut understood = 0;
+    for _ in 0..3000 {
+        let mut damaged = text.clone();
+        for _ in 0..1 + random(3) {
+            let (at, length) = (random(damaged.len() - 8), random(8));
+            let word = if random(2) == 0 { "" } else { words[random(words.len())] };
+            damaged.replace_range(at..at + length, word);
+        }
+        understood += usize::from(Module::parse(&damaged).is_ok());
+    }
+    assert!((1..2500).contains(&understood), "{understood} of 3000 are still PTX");
+}
+
 #[test]
 fn launches_that_do_not_fit() {
     let mut text = text("", "");

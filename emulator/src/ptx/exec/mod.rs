@@ -93,10 +93,13 @@ fn refuse(function: &Function, what: String) -> Fault {
 
 /// Whether the launch fits the kernel.
 fn check(module: &Module, function: &Function, launch: &Launch<'_>) -> Result<(), Fault> {
-    let threads: u64 = launch.block.iter().map(|it| u64::from(*it)).product();
+    let threads = launch.block.iter().fold(1_u64, |all, it| all.saturating_mul(u64::from(*it)));
     let refuse = |what| Err(refuse(function, what));
     if launch.grid.contains(&0) || threads == 0 {
         return refuse(format!("no blocks or no threads: {:?} blocks of {:?}", launch.grid, launch.block));
+    }
+    if launch.grid[0] > i32::MAX as u32 || launch.grid[1..].iter().any(|it| *it > 65_535) {
+        return refuse(format!("{:?} blocks, of which there are at most 2147483647 x 65535 x 65535", launch.grid));
     }
     if threads > 1024 {
         return refuse(format!("{threads} threads a block, of which there are at most 1024"));

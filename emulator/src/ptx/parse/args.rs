@@ -41,9 +41,9 @@ impl<'a> Cursor<'_, 'a> {
 
     fn arg(&mut self) -> Result<Arg<'a>, String> {
         if self.take("{") {
-            let mut parts = vec![self.arg()?];
+            let mut parts = vec![self.part()?];
             while self.take(",") {
-                parts.push(self.arg()?);
+                parts.push(self.part()?);
             }
             return if self.take("}") { Ok(Arg::Vector(parts)) } else { Err("a vector without an end".into()) };
         }
@@ -67,6 +67,11 @@ impl<'a> Cursor<'_, 'a> {
         Ok(Arg::Word { text, not, minus })
     }
 
+    /// A part of a vector, which is no vector itself.
+    fn part(&mut self) -> Result<Arg<'a>, String> {
+        if matches!(self.peek(), "{" | "[") { Err("a vector holds registers and numbers".into()) } else { self.arg() }
+    }
+
     fn address(&mut self) -> Result<Arg<'a>, String> {
         let text = self.peek();
         if let Some(offset) = integer(text) {
@@ -84,7 +89,7 @@ impl<'a> Cursor<'_, 'a> {
         let minus = self.take("-");
         let text = self.next();
         match integer(text) {
-            Some(value) if plus || minus => Ok(if minus { -(value as i64) } else { value as i64 }),
+            Some(value) if plus || minus => Ok(if minus { (value as i64).wrapping_neg() } else { value as i64 }),
             _ => Err(format!("`{text}` is no offset")),
         }
     }

@@ -162,6 +162,9 @@ impl<'a> Body<'a> {
                 let count = count.ok_or("how many registers?")? as u32;
                 self.ranges.push((name.to_owned(), count, ty, self.counts[class]));
                 self.counts[class] += count;
+                if self.counts[class] > 1 << 20 {
+                    return Err("more registers than a million".into());
+                }
                 at += 4;
             } else {
                 let register = Register { ty, number: self.counts[class] };
@@ -182,13 +185,14 @@ impl<'a> Body<'a> {
     fn variable(&mut self, space: &str, words: &[&'a str]) -> Result<(), String> {
         let declared = declaration(words)?;
         let (bytes, align) = (declared.size.ok_or("an array without a size")? as u32, declared.align as u32);
+        let used = if space == ".shared" { &mut self.shared } else { &mut self.local };
+        let at = used.next_multiple_of(align);
+        // No device has as much.
+        *used = at.checked_add(bytes).filter(|it| *it <= 1 << 24).ok_or("more memory than 16 MiB")?;
         let symbol = if space == ".shared" {
-            let at = self.shared.next_multiple_of(align);
-            (self.shared, self.shared_align) = (at + bytes, self.shared_align.max(align));
+            self.shared_align = self.shared_align.max(align);
             Symbol::Shared(at)
         } else {
-            let at = self.local.next_multiple_of(align);
-            self.local = at + bytes;
             Symbol::Local(at)
         };
         self.symbols.insert(declared.name, symbol);
@@ -434,7 +438,7 @@ pub(super) fn declaration<'a>(words: &[&'a str]) -> Result<Declaration<'a>, Stri
             at += 3;
         }
     }
-    if size.is_some_and(|it| it >= 1 << 31) {
+    if size.is_some_and(|it| it > 1 << 28) {
         return Err("an array that is too long".into());
     }
     Ok(Declaration { name, ty, align: align.max(ty.bytes()), size, words: at })

@@ -108,6 +108,9 @@ impl<'a> Body<'a> {
         let (space, count, ty) = (space(s), Self::count(s), Self::ty(s)?);
         s.end()?;
         let [to, from] = args else { return Err("two operands belong here".into()) };
+        if ty == Ty::Pred {
+            return Err("predicates are in no memory".into());
+        }
         let parts = Self::parts(to, count)?;
         let held = self.held(&parts[0], ty)?;
         let (wide, signed) = (class(held) == 1, matches!(ty, Ty::S(_)).then_some(held.bytes() as u8));
@@ -118,7 +121,8 @@ impl<'a> Body<'a> {
             };
             for (index, part) in (0..).zip(parts) {
                 let d = self.def(part, held)?;
-                let offset = (i64::from(at) + offset) as u32 + index * ty.bytes() as u32;
+                let offset = i64::from(at).wrapping_add(offset) as u32;
+                let offset = offset.wrapping_add(index * ty.bytes() as u32);
                 self.emit(Op::LoadParam { offset, bytes: ty.bytes() as u8, wide, signed: signed.is_some() }, vec![d]);
             }
             return Ok(());
@@ -139,6 +143,9 @@ impl<'a> Body<'a> {
         let (space, count, ty) = (space(s), Self::count(s), Self::ty(s)?);
         s.end()?;
         let [to, from] = args else { return Err("two operands belong here".into()) };
+        if ty == Ty::Pred {
+            return Err("predicates are in no memory".into());
+        }
         let parts = Self::parts(from, count)?;
         let held = self.held(&parts[0], ty)?;
         let mut operands = Vec::new();

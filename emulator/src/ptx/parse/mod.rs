@@ -17,15 +17,20 @@ use self::{
 };
 use super::{
     PtxError, allocate,
-    code::NONE,
     module::{Function, Global, Module, Param},
 };
 
 /// Parses a module.
 pub(super) fn module(text: &str) -> Result<Module, PtxError> {
     let tokens = tokens(text)?;
-    let mut reader =
-        Reader { tokens: &tokens, at: 0, module: Module::default(), shared: Vec::new(), dynamic: Vec::new() };
+    let mut reader = Reader {
+        tokens: &tokens,
+        at: 0,
+        module: Module::default(),
+        globals: Vec::new(),
+        shared: Vec::new(),
+        dynamic: Vec::new(),
+    };
     while reader.at < tokens.len() {
         reader.item()?;
     }
@@ -38,6 +43,8 @@ struct Reader<'t, 'a> {
     tokens: &'t [Token<'a>],
     at: usize,
     module: Module,
+    /// Names of [`Module::globals`].
+    globals: Vec<&'a str>,
     /// Shared variables of the module: name, bytes, alignment.
     shared: Vec<(&'a str, u32, u32)>,
     dynamic: Vec<(&'a str, u32)>,
@@ -132,6 +139,7 @@ impl<'a> Reader<'_, 'a> {
         } else {
             let size = declared.size.ok_or_else(|| self.error("a variable without a size"))?;
             let initial = initial(&words[declared.words..], declared.ty, size).map_err(|what| self.error(what))?;
+            self.globals.push(declared.name);
             self.module.globals.push(Global { name: declared.name.to_owned(), size, align: declared.align, initial });
         }
         self.at = end + 1;
@@ -154,13 +162,16 @@ impl<'a> Reader<'_, 'a> {
             self.directive(&mut function)?;
         }
         let end = self.closed(self.at)?;
-        for (index, global) in (0..).zip(&self.module.globals) {
-            let name = self.tokens.iter().map(|it| it.text).find(|it| *it == global.name).unwrap_or_default();
+        for (index, name) in (0..).zip(&self.globals) {
             body.symbols.insert(name, Symbol::Global(index));
         }
         for (name, size, align) in &self.shared {
             let at = body.shared.next_multiple_of(*align);
-            (body.shared, body.shared_align) = (at + size, body.shared_align.max(*align));
+            body.shared = at
+                .checked_add(*size)
+                .filter(|it| *it <= 1 << 24)
+                .ok_or_else(|| self.error("more memory than 16 MiB"))?;
+            body.shared_align = body.shared_align.max(*align);
             body.symbols.insert(name, Symbol::Shared(at));
         }
         body.read(&self.tokens[self.at + 1..end])?;
@@ -244,5 +255,3 @@ fn initial(words: &[&str], ty: super::code::Ty, size: usize) -> Result<Vec<u8>, 
 
 /// Names of source files by their numbers.
 pub(super) type Files = HashMap<u32, String>;
-
-const _: () = assert!(NONE == u32::MAX);

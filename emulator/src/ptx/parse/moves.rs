@@ -128,6 +128,9 @@ impl<'a> Body<'a> {
         let ty = Self::ty(s)?;
         s.end()?;
         let [d, a, b, p] = args else { return Err("four operands belong here".into()) };
+        if ty == Ty::Pred {
+            return Err("not known with this type".into());
+        }
         let (p, not) = self.predicate(p)?;
         let (a, b) = if not { (b, a) } else { (a, b) };
         let operands = vec![self.def(d, ty)?, self.value(a, ty)?, self.value(b, ty)?, p];

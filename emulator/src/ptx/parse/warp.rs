@@ -99,6 +99,9 @@ impl<'a> Body<'a> {
         }
         let ty = Self::ty(s)?;
         s.end()?;
+        if ty != if how == Vote::Ballot { Ty::B(4) } else { Ty::Pred } {
+            return Err("not known with this type".into());
+        }
         let [d, a, mask] = args else { return Err("three operands belong here".into()) };
         let (a, not) = self.predicate(a)?;
         let operands = vec![self.def(d, ty)?, a, self.value(mask, Ty::B(4))?];
@@ -121,6 +124,9 @@ impl<'a> Body<'a> {
         let ty = Self::ty(s)?;
         s.end()?;
         let signed = matches!(ty, Ty::S(_));
+        if !matches!(ty, Ty::B(4) | Ty::U(4) | Ty::S(4)) {
+            return Err("not known with this type".into());
+        }
         let op = match name.ok_or("which reduction?")? {
             "add" => Int::Add,
             "min" if signed => Int::MinS,
