@@ -29,15 +29,18 @@ extern "C" __global__ void __launch_bounds__(128)
     reinterpret_cast<float2 *>(angles)[i] = value;
 }
 
-// The same for frequency = scale * base^(-pair / pairs), in f64: the logarithms of both to base 2 come as bits.
+// The same for frequency = scale * base^(-pair / pairs) / factors[pair], in f64: the logarithms of scale and base to base 2 come as
+// bits; where there are no factors, they are null.
 extern "C" __global__ void __launch_bounds__(128)
-    rope_angles_of(float *angles, const u32 *positions, u64 log2_base, u64 log2_scale, u32 pairs, u64 total) {
+    rope_angles_of(float *angles, const u32 *positions, const float *factors, u64 log2_base, u64 log2_scale, u32 pairs, u64 total) {
     let_next_start();
     wait_for_earlier();
     u64 i = (u64)blockIdx.x * blockDim.x + threadIdx.x;
     if (i >= total) return;
-    double exponent = -((double)(i % pairs) / (double)pairs) * __longlong_as_double((long long)log2_base);
+    u32 pair = (u32)(i % pairs);
+    double exponent = -((double)pair / (double)pairs) * __longlong_as_double((long long)log2_base);
     double frequency = exp2(exponent + __longlong_as_double((long long)log2_scale));
+    if (factors) frequency /= (double)factors[pair];
     reinterpret_cast<float2 *>(angles)[i] = cos_sin((double)positions[i / pairs] * frequency);
 }
 

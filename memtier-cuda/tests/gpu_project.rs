@@ -2,7 +2,7 @@
 
 mod support;
 
-use memtier::{Bytes, TableSpec, bf16};
+use memtier::{Bytes, LaunchError, TableSpec, bf16};
 use memtier_cuda::kernels::{
     Activation, Inputs, Matrix, add_rms_norm, begin_pass, embed, gather_rows, project, project_add, project_f32,
     project_gated, rms_norm_wide, rope_angles_of, softcap,
@@ -326,11 +326,21 @@ fn the_two_ends_of_a_pass() {
     assert_eq!(read!(step, u32, sees), [1, 6, 8192, 100_001]);
     assert!(read!(step, u32, arrived).iter().all(|counter| *counter == 0));
     let mut angles = span!(step, f32, vec![f32::NAN; 4 * 32 * 2]);
-    rope_angles_of(step.on, &kernels, &mut angles, &positions, (32, 1e6, 0.125)).unwrap();
-    for (index, pair) in read!(step, f32, angles).chunks(2).enumerate() {
-        let frequency = 0.125 * 1e6f64.powf(-((index % 32) as f64) / 32.0);
-        let angle = [0.0, 5.0, 8191.0, 100_000.0][index / 32] * frequency;
-        let apart = (f64::from(pair[0]) - angle.cos()).abs().max((f64::from(pair[1]) - angle.sin()).abs());
-        assert!(apart < 1e-6, "{index}: {apart}");
+    // As Llama 3.1 stretches them: short waves as they are, long ones by 8, some in between.
+    let factors: Vec<f32> = (0..32).map(|pair| (pair as f32 / 4.0 - 2.0).clamp(1.0, 8.0)).collect();
+    let span = span!(step, f32, factors);
+    for factors in [None, Some(&factors)] {
+        let given = factors.map(|_| span.read());
+        rope_angles_of(step.on, &kernels, &mut angles, &positions, (32, 1e6, 0.125), given).unwrap();
+        for (index, pair) in read!(step, f32, angles).chunks(2).enumerate() {
+            let factor = factors.map_or(1.0, |factors| f64::from(factors[index % 32]));
+            let frequency = 0.125 * 1e6f64.powf(-((index % 32) as f64) / 32.0) / factor;
+            let angle = [0.0, 5.0, 8191.0, 100_000.0][index / 32] * frequency;
+            let apart = (f64::from(pair[0]) - angle.cos()).abs().max((f64::from(pair[1]) - angle.sin()).abs());
+            assert!(apart < 1e-6, "{index}: {apart}");
+        }
     }
+    let few = span.read().range(0..31);
+    let refused = rope_angles_of(step.on, &kernels, &mut angles, &positions, (32, 1e6, 0.125), few).unwrap_err();
+    assert!(matches!(refused, LaunchError::Shape { expected: 32, found: 31, .. }), "{refused}");
 }

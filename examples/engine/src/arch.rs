@@ -436,7 +436,7 @@ fn weight_dims(file: &ModelFile, model: &ModelDescription) -> Result<WeightDims,
             formats,
         });
     }
-    Ok(WeightDims { hidden, vocab: model.vocab_size as usize, embed, head, layers, ends: true })
+    Ok(WeightDims { hidden, vocab: model.vocab_size as usize, embed, head, layers, ropes: Vec::new(), ends: true })
 }
 
 fn rope_factors(file: &ModelFile) -> Result<Option<Arc<[f32]>>, EngineError> {

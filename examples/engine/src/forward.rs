@@ -4,7 +4,7 @@
 //! [`Operations`]: `ops/run.rs` for the CPU, `cuda/run.rs` for CUDA devices.
 
 use memtier::{
-    GlobalKv, LaunchError, PageTableView, Place, PoolView, Recorder, ResidualKv, ScratchFrame, StableSpan,
+    GlobalKv, LaunchError, NestedRef, PageTableView, Place, PoolView, Recorder, ResidualKv, ScratchFrame, StableSpan,
     StableSpanMut, SwaKv, f16,
 };
 
@@ -14,6 +14,7 @@ use crate::{
     model::ModelView,
     operations::{Attention, Beside, Block, Cache, Launch, Operations, PassRows, Sinks, head, part},
     streaming::Streaming,
+    weights::RopeWeights,
 };
 
 /// How many tokens one pass has, and how many of them want logits.
@@ -77,7 +78,7 @@ pub fn forward<'p, C: Compute, P: Place<Space = C>>(
         starts: work.starts.read(),
     };
     let mut caches = Caches { kv, table, low, low_table, ring, ring_table, window, window_table };
-    let angles = Angles::new::<C>(launch, rows, &mut scratch)?;
+    let angles = Angles::new::<C>(launch, rows, weights.ropes, &mut scratch)?;
     let mut run = C::Run::begin(launch, rows, &mut scratch)?;
     if arch.weights.ends {
         run.embed(weights.embed, part(work.tokens.read(), tokens)?, arch.embed_scale)?;
@@ -130,6 +131,7 @@ impl<'p, P: Place> Angles<'p, P> {
     fn new<C: Compute>(
         launch: Launch<'_, C, P>,
         rows: PassRows<'_, P>,
+        weights: NestedRef<'_, RopeWeights<C>, P>,
         scratch: &mut ScratchFrame<'p, P>,
     ) -> Result<Self, LaunchError>
     where
@@ -141,9 +143,10 @@ impl<'p, P: Place> Angles<'p, P> {
         }
         let mut all = |sinks: Option<Streaming>| -> Result<_, LaunchError> {
             let mut angles = [None; MOST_ROPES];
-            for (slot, rope) in angles.iter_mut().zip(&arch.ropes) {
+            for (index, (slot, rope)) in angles.iter_mut().zip(&arch.ropes).enumerate() {
+                let factors = weights.at(index).filter(|_| rope.factors.is_some()).map(|rope| rope.factors);
                 let mut span = scratch.take(pass.tokens * rope.dims)?;
-                C::Run::angles(launch, &mut span, rows.positions, rope, sinks)?;
+                C::Run::angles(launch, &mut span, rows.positions, rope, factors, sinks)?;
                 *slot = Some(span.into_read());
             }
             Ok(angles)

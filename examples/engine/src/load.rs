@@ -60,6 +60,13 @@ pub(crate) fn upload<S: Space>(
     for (index, mut layer) in weights.layers.iter_mut().enumerate() {
         loader.layer(index, arch, &mut layer)?;
     }
+    for (rope, mut to) in arch.ropes.iter().zip(weights.ropes.iter_mut()) {
+        if let Some(factors) = &rope.factors {
+            let mut values = loader.staging.take::<f32>(factors.len())?;
+            values.copy_from_slice(factors);
+            values.upload(loader.on, &mut to.factors)?;
+        }
+    }
     *done = loader.done;
     Ok(())
 }

@@ -119,7 +119,8 @@ pub enum Block {
 
 /// A pass under way: its buffers, the residual stream among them, and the operations on them.
 pub trait Operations<'p, C: Compute, P: Place<Space = C>>: Sized {
-    /// The cosines and sines (tokens x `rope.dims`) of `positions`, or of their places in the look at the sinks.
+    /// The cosines and sines (tokens x `rope.dims`) of `positions`, or of their places in the look at the sinks. `factors` are the
+    /// embedding's own, on a device that [keeps them](crate::weights::WeightDims::ropes) in its memory.
     ///
     /// # Errors
     /// [`LaunchError`], as with all of them.
@@ -128,6 +129,7 @@ pub trait Operations<'p, C: Compute, P: Place<Space = C>>: Sized {
         out: &mut StableSpanMut<'_, f32, P>,
         positions: StableSpan<'_, u32, P>,
         rope: &Rope,
+        factors: Option<StableSpan<'_, f32, P>>,
         sinks: Option<Streaming>,
     ) -> Result<(), LaunchError>;
 

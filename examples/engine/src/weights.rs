@@ -64,8 +64,17 @@ pub struct WeightDims {
     pub head: Option<WeightFormat>,
     /// Each layer's.
     pub layers: Vec<LayerDims>,
+    /// The rotary embeddings, where any has factors that are read from memory; none otherwise.
+    pub ropes: Vec<RopeDims>,
     /// Whether embedding, last norm and head are among them; without, each is one row that nobody reads.
     pub ends: bool,
+}
+
+/// The size of a rotary embedding.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct RopeDims {
+    /// Its factors, one for each pair of elements; 1 where it has none.
+    pub pairs: usize,
 }
 
 impl WeightDims {
@@ -84,6 +93,14 @@ impl WeightDims {
 
     fn layer_count(&self) -> usize {
         self.layers.len()
+    }
+
+    fn rope(&self, index: usize) -> RopeDims {
+        self.ropes[index]
+    }
+
+    fn rope_count(&self) -> usize {
+        self.ropes.len()
     }
 
     fn embed_rows(&self) -> usize {
@@ -151,6 +168,14 @@ pub struct LayerWeights {
     pub post_ffn_norm: f32,
 }
 
+/// One rotary embedding.
+#[tier(ModelResident, dims = RopeDims)]
+pub struct RopeWeights {
+    /// Divisors of its frequencies (Llama 3.1 and later).
+    #[shape(pairs)]
+    pub factors: f32,
+}
+
 /// All weights of a model.
 #[tier(ModelResident, dims = WeightDims)]
 pub struct Weights {
@@ -168,6 +193,9 @@ pub struct Weights {
     /// The layers.
     #[dims(layer(index))]
     pub layers: [LayerWeights; layer_count()],
+    /// The rotary embeddings, where any has factors that are read from memory.
+    #[dims(rope(index))]
+    pub ropes: [RopeWeights; rope_count()],
 }
 
 /// The sizes of the workspace.

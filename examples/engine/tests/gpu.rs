@@ -54,6 +54,16 @@ fn tiny(test: &str) -> [(&'static str, Temporary); 3] {
     ]
 }
 
+/// The first of them with factors of its frequencies, as Llama 3.1 and later have: short waves as they are, long ones stretched by 8.
+fn stretched(test: &str) -> (&'static str, Temporary) {
+    let model =
+        TinyModel { hidden: 128, head_dim: 64, feed_forward: 192, context: 512, heads: 6, ..TinyModel::llama(30) };
+    let factors: Vec<f32> = (0..32).map(|pair| (pair as f32 / 2.0 - 3.0).clamp(1.0, 8.0)).collect();
+    let mut file = model.to_gguf().unwrap();
+    file.tensor_f32("rope_freqs.weight", &[32], &factors).unwrap();
+    ("llama-stretched", Temporary::new(&format!("{test}-stretched.gguf"), &file.to_bytes()))
+}
+
 fn on_gpu(gpu: &Gpu, file: &ModelFile, settings: &Settings) -> Llm<Cuda> {
     Llm::<Cuda>::open_on(gpu.clone(), file, settings, None, &mut |_| ()).unwrap()
 }
@@ -117,7 +127,7 @@ fn prompts(vocab: u32) -> Vec<Vec<u32>> {
 #[test]
 fn tiny_models_give_what_the_cpu_gives() {
     let Some(gpu) = gpu() else { return };
-    for (name, path) in tiny("tiny_models_") {
+    for (name, path) in tiny("tiny_models_").into_iter().chain([stretched("tiny_models_")]) {
         let file = ModelFile::open(path.path()).unwrap();
         let reference = Reference::open(path.path());
         let mut cpu = Llm::open(&file, &settings(), &mut |_| ()).unwrap();

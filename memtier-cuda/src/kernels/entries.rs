@@ -54,7 +54,7 @@ entries! {
     SiluGateBf16 = "gate" "silu_gate_bf16" (Out In U32 U64);
     GeluGateBf16 = "gate" "gelu_gate_bf16" (Out In U32 U64);
     RopeAngles = "rope" "rope_angles" (Out In In U32 U64);
-    RopeAnglesOf = "rope" "rope_angles_of" (Out In U64 U64 U32 U64);
+    RopeAnglesOf = "rope" "rope_angles_of" (Out In In U64 U64 U32 U64);
     RopeKvWriteBf16 = "rope" "rope_kv_write_bf16"
         (Out Out In In In In In In In U64 U64 U64 U32 U32 U32 U32 U32 U32 U32 U32 F32 U64);
     RopeKvWriteF16 = "rope" "rope_kv_write_f16"

@@ -79,19 +79,25 @@ pub fn rope_angles<P: Place<Space: Is<Cuda>>>(
     })
 }
 
-/// The same for `pairs` frequencies `scale * base^(-pair / pairs)`, in f64.
+/// The same for `pairs` frequencies `scale * base^(-pair / pairs)`, in f64; each divided by its one of `factors` where there are any, as
+/// Llama 3.1 and later stretch them.
 ///
 /// # Errors
-/// [`LaunchError::Shape`], and [`LaunchError::Unsupported`] for a base or scale that is not above 0.
+/// [`LaunchError::Shape`] (of factors that are not `pairs`, too), and [`LaunchError::Unsupported`] for a base or scale that is not above 0.
 pub fn rope_angles_of<P: Place<Space: Is<Cuda>>>(
     on: &Recorder<P>,
     kernels: &Kernels,
     angles: &mut StableSpanMut<'_, impl SameElement<f32>, impl Fits<P>>,
     positions: impl Input<u32, P>,
     (pairs, base, scale): (usize, f32, f32),
+    factors: Option<StableSpan<'_, f32, P>>,
 ) -> Result<(), LaunchError> {
     let (what, angles, positions) = ("rope_angles_of", angles.output::<f32, P>(on), positions.input());
     require(base > 0.0 && scale > 0.0, what, "base and scale must be above 0")?;
+    let factors = factors.map(Input::<f32, P>::input);
+    if let Some(factors) = &factors {
+        expect("rope_angles_of: factors", pairs, factors.units())?;
+    }
     let total = product(what, &[positions.units(), pairs])?;
     expect("rope_angles_of: angles", product(what, &[total, 2])?, angles.units())?;
     if total == 0 {
@@ -100,10 +106,11 @@ pub fn rope_angles_of<P: Place<Space: Is<Cuda>>>(
     aligned(what, 8, &[angles.addr()])?;
     let grid = Grid { blocks: (narrow(what, total.div_ceil(128))?, 1, 1), threads: 128, shared: 0 };
     let (base, scale) = (f64::from(base).log2().to_bits(), f64::from(scale).log2().to_bits());
-    let words = [angles.addr(), positions.addr(), base, scale, narrow(what, pairs)?.word(), total as u64];
+    let (factors, of_factors) = factors.map_or((0, positions.stream()), |factors| (factors.addr(), factors.stream()));
+    let words = [angles.addr(), positions.addr(), factors, base, scale, narrow(what, pairs)?.word(), total as u64];
     let kernels = kernels.clone();
-    on.launch(&[angles.stream(), positions.stream()], move |queue| {
-        // SAFETY: as in `rope_angles`.
+    on.launch(&[angles.stream(), positions.stream(), of_factors], move |queue| {
+        // SAFETY: as in `rope_angles`; the factors are null, or one for each pair.
         unsafe { launch(queue, kernels.function(Kernel::RopeAnglesOf), grid, &words) }
     })
 }

@@ -13,7 +13,14 @@ use memtier::{
 };
 use memtier_cuda::{AllocationCounter, CountError, CudaBackend, Kernels, kernels::MatrixFormat};
 
-use crate::{EngineError, arch::Arch, compute::Compute, config::Settings, ops::Cpu, weights::WeightFormat};
+use crate::{
+    EngineError,
+    arch::Arch,
+    compute::Compute,
+    config::Settings,
+    ops::{Cpu, Rope},
+    weights::{RopeDims, WeightFormat},
+};
 pub use run::CudaRun;
 
 /// What the plan keeps for each CUDA graph of a pass, some two hundred launches: an assumption.
@@ -140,13 +147,6 @@ impl Compute for Cuda {
             }
         }
         for rope in &arch.ropes {
-            if rope.factors.is_some() {
-                let what = "rope_freqs.weight on a GPU".to_owned();
-                return Err(unsupported(
-                    what,
-                    "the rotary kernel computes its frequencies: serve the model from the CPU",
-                ));
-            }
             if !(rope.dims / 2).is_multiple_of(2) {
                 let what = format!("{} rotated elements of a head on a GPU", rope.dims);
                 return Err(unsupported(what, "they must be a multiple of 4"));
@@ -157,6 +157,11 @@ impl Compute for Cuda {
             return Err(unsupported(format!("rows of {width} elements on a GPU"), "they must be a multiple of 8"));
         }
         arch.weights = arch.weights.in_bf16();
+        if arch.ropes.iter().any(|rope| rope.factors.is_some()) {
+            // Kernels read them from memory.
+            let pairs = |rope: &Rope| rope.factors.as_ref().map_or(1, |factors| factors.len());
+            arch.weights.ropes = arch.ropes.iter().map(|rope| RopeDims { pairs: pairs(rope) }).collect();
+        }
         arch.with_wide_scales()
     }
 

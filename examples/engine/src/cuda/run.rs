@@ -100,12 +100,13 @@ impl<'p, P: Place<Space = Cuda>> Operations<'p, Cuda, P> for CudaRun<'p, P> {
         out: &mut StableSpanMut<'_, f32, P>,
         positions: StableSpan<'_, u32, P>,
         rope: &Rope,
+        factors: Option<StableSpan<'_, f32, P>>,
         sinks: Option<Streaming>,
     ) -> Result<(), LaunchError> {
         if sinks.is_some() {
             return Err(only_whole_sequences());
         }
-        k::rope_angles_of(on, &ops.kernels, out, positions, (rope.dims / 2, rope.base, rope.scale))
+        k::rope_angles_of(on, &ops.kernels, out, positions, (rope.dims / 2, rope.base, rope.scale), factors)
     }
 
     fn begin(

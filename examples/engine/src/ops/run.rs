@@ -67,6 +67,7 @@ impl<'p, P: Place<Space = Host>> Operations<'p, Host, P> for CpuRun<'p, P> {
         out: &mut StableSpanMut<'_, f32, P>,
         positions: StableSpan<'_, u32, P>,
         rope: &Rope,
+        _: Option<StableSpan<'_, f32, P>>,
         sinks: Option<Streaming>,
     ) -> Result<(), LaunchError> {
         match sinks {
