@@ -5,12 +5,14 @@ use engine_kernels::{
 };
 use half::slice::HalfFloatSliceExt;
 use memtier::{
-    BlockId, Fits, Host, Input, Is, LaunchError, Place, PoolKind, Recorder, SameElement, Slab, SlabMut, StableSpanMut,
-    TableSlice, f16, input, output, table,
+    Host, LaunchError, Place, PoolKind, Recorder, StableSpan, StableSpanMut, TableSlice, f16, input, output, table,
 };
 
 use super::{Cpu, launch};
-use crate::streaming::Streaming;
+use crate::{
+    operations::{Cache, PassRows},
+    streaming::Streaming,
+};
 
 /// Tokens handled by one kernel call: their queries are listed on the stack.
 const TILE: usize = 512;
@@ -42,32 +44,45 @@ pub(super) fn same_pool(slab: u64, table: TableSlice<'_>) -> Result<(), LaunchEr
     Err(LaunchError::Unsupported { what: "page table", why: "its ids belong to another pool than the slab" })
 }
 
-/// Writes the keys and values of some tokens into the blocks that their sequences' rows name. `k` and `v` are tokens x
-/// `kv_heads` x `head_dim`; `rows` and `positions` say where each token belongs.
-#[allow(clippy::too_many_arguments, reason = "the slab, the table, and four rows of inputs")]
-pub fn kv_write<K: PoolKind<Element = f16>, P: Place<Space: Is<Host>>>(
+/// Writes the keys and values of a pass's tokens into the blocks that their sequences' rows name. `new` are keys and values, tokens x
+/// `kv_heads` x `head_dim`; `at` says where each token belongs.
+pub fn kv_write<K: PoolKind<Element = f16>, P: Place<Space = Host>>(
     on: &Recorder<P>,
     cpu: &Cpu,
-    slab: &mut SlabMut<'_, K, impl Fits<P>>,
-    ids: impl Input<BlockId<K>, P>,
-    rows: impl Input<u32, P>,
-    positions: impl Input<u32, P>,
-    [k, v]: [impl Input<f32, P>; 2],
+    cache: &mut Cache<'_, '_, K, P>,
+    at: PassRows<'_, P>,
+    new: [StableSpan<'_, f32, P>; 2],
     layer: KvLayer,
 ) -> Result<(), LaunchError> {
     let cpu = cpu.clone();
+    write_into(on, cache, at, new, move |slab, table, [rows, positions], new| {
+        write_cells(&cpu, slab, table, rows, positions, new, layer)
+    })
+}
+
+/// Queues `write`, which gets the units of a cache with those of one block, its table, rows and positions of tokens, and their keys and
+/// values.
+pub(super) fn write_into<K: PoolKind<Element = f16>, P: Place<Space = Host>>(
+    on: &Recorder<P>,
+    cache: &mut Cache<'_, '_, K, P>,
+    at: PassRows<'_, P>,
+    [k, v]: [StableSpan<'_, f32, P>; 2],
+    write: impl Fn((&mut [u16], usize), TableSlice<'_>, [&[u32]; 2], [&[f32]; 2]) -> Result<(), LaunchError>
+    + Send
+    + Sync
+    + 'static,
+) -> Result<(), LaunchError> {
     let args = (
-        slab,
-        table::<K, _, _>(ids),
-        input::<u32, _, _>(rows),
-        input::<u32, _, _>(positions),
+        &mut cache.pool.slab_mut(),
+        table::<K, _, _>(cache.table.ids()),
+        input::<u32, _, _>(at.rows),
+        input::<u32, _, _>(at.positions),
         input::<f32, _, _>(k),
         input::<f32, _, _>(v),
     );
     on.host_op(args, move |(slab, table, rows, positions, k, v)| {
         same_pool(slab.pool, table)?;
-        let (units, stride) = (slab.units.reinterpret_cast_mut(), slab.block_units);
-        write_cells(&cpu, (units, stride), table, rows, positions, [k, v], layer)
+        write((slab.units.reinterpret_cast_mut(), slab.block_units), table, [rows, positions], [k, v])
     })
 }
 
@@ -109,66 +124,63 @@ pub(super) fn locate(
     Ok(KvCell { block, slot: slot as u32 })
 }
 
-/// Attention of some tokens to their own sequences: `q` and `out` are tokens x heads x head_dim, `lengths` the tokens of
-/// every row.
-#[allow(clippy::too_many_arguments, reason = "the slab, the table, and four rows of inputs")]
-pub fn attend<K: PoolKind<Element = f16>, P: Place<Space: Is<Host>>>(
+/// The queries for the look at the first tokens, of sequences that run past their planned length, and which tokens those are.
+pub type Look<'x, P> = (StableSpan<'x, f32, P>, Streaming);
+
+/// Attention of a pass's tokens to their own sequences: `q` and `out` are tokens x heads x head_dim. With a `look`, each token sees the
+/// first ones, with its queries, and the latest, with `q`.
+#[allow(clippy::too_many_arguments, reason = "an output, a cache, and two sorts of queries")]
+pub fn attend<K: PoolKind<Element = f16>, P: Place<Space = Host>>(
     on: &Recorder<P>,
     cpu: &Cpu,
-    out: &mut StableSpanMut<'_, impl SameElement<f32>, impl Fits<P>>,
-    slab: &Slab<'_, K, impl Fits<P>>,
-    ids: impl Input<BlockId<K>, P>,
-    [rows, positions, lengths]: [impl Input<u32, P>; 3],
-    q: impl Input<f32, P>,
+    out: &mut StableSpanMut<'_, f32, P>,
+    cache: &Cache<'_, '_, K, P>,
+    at: PassRows<'_, P>,
+    q: StableSpan<'_, f32, P>,
+    look: Option<Look<'_, P>>,
     layer: KvLayer,
 ) -> Result<(), LaunchError> {
-    let cpu = cpu.clone();
+    let (cpu, (q_sinks, streaming)) = (cpu.clone(), looking(q, look));
     let args = (
         output::<f32, _, _>(out),
-        slab,
-        table::<K, _, _>(ids),
-        input::<u32, _, _>(rows),
-        input::<u32, _, _>(positions),
-        input::<u32, _, _>(lengths),
-        input::<f32, _, _>(q),
-    );
-    on.host_op(args, move |(out, slab, table, rows, positions, lengths, q)| {
-        same_pool(slab.pool, table)?;
-        let (units, stride) = (slab.units.reinterpret_cast(), slab.block_units);
-        attend_cells(&cpu, out, (units, stride), table, [rows, positions, lengths], q, Views::default(), layer)
-    })
-}
-
-/// The same for sequences that run past their planned length: each token sees the first ones, with `q_sinks`, and the latest, with `q`.
-#[allow(clippy::too_many_arguments, reason = "the slab, the table, and five rows of inputs")]
-pub fn attend_streaming<K: PoolKind<Element = f16>, P: Place<Space: Is<Host>>>(
-    on: &Recorder<P>,
-    cpu: &Cpu,
-    out: &mut StableSpanMut<'_, impl SameElement<f32>, impl Fits<P>>,
-    slab: &Slab<'_, K, impl Fits<P>>,
-    ids: impl Input<BlockId<K>, P>,
-    [rows, positions, lengths]: [impl Input<u32, P>; 3],
-    [q, q_sinks]: [impl Input<f32, P>; 2],
-    (streaming, mut layer): (Streaming, KvLayer),
-) -> Result<(), LaunchError> {
-    let cpu = cpu.clone();
-    let args = (
-        output::<f32, _, _>(out),
-        slab,
-        table::<K, _, _>(ids),
-        input::<u32, _, _>(rows),
-        input::<u32, _, _>(positions),
-        input::<u32, _, _>(lengths),
+        &cache.pool.slab(),
+        table::<K, _, _>(cache.table.ids()),
+        input::<u32, _, _>(at.rows),
+        input::<u32, _, _>(at.positions),
+        input::<u32, _, _>(at.lengths),
         input::<f32, _, _>(q),
         input::<f32, _, _>(q_sinks),
     );
-    layer.params.window = Some(streaming.window as u32);
+    let layer = layer.within(streaming);
     on.host_op(args, move |(out, slab, table, rows, positions, lengths, q, q_sinks)| {
         same_pool(slab.pool, table)?;
         let (units, stride) = (slab.units.reinterpret_cast(), slab.block_units);
-        let views = Views { sinks: Some(Sinks { count: streaming.sinks as u32, q: q_sinks }), ring: None };
+        let views = Views { sinks: sinks(streaming, q_sinks), ring: None };
         attend_cells(&cpu, out, (units, stride), table, [rows, positions, lengths], q, views, layer)
     })
+}
+
+/// What looks at the first tokens: nobody, which is said with the queries there are.
+pub(super) fn looking<'x, P: Place>(
+    q: StableSpan<'x, f32, P>,
+    look: Option<Look<'x, P>>,
+) -> (StableSpan<'x, f32, P>, Option<Streaming>) {
+    look.map_or((q, None), |(q_sinks, streaming)| (q_sinks, Some(streaming)))
+}
+
+/// The same for kernels.
+pub(super) fn sinks(streaming: Option<Streaming>, q: &[f32]) -> Option<Sinks<'_>> {
+    streaming.map(|streaming| Sinks { count: streaming.sinks as u32, q })
+}
+
+impl KvLayer {
+    /// The layer as it attends where only the latest tokens stay.
+    pub(super) fn within(mut self, streaming: Option<Streaming>) -> KvLayer {
+        if let Some(streaming) = streaming {
+            self.params.window = Some(streaming.window as u32);
+        }
+        self
+    }
 }
 
 /// Attends to a slab of units, whatever they are.

@@ -3,14 +3,14 @@
 
 use engine_kernels::KvShape;
 use memtier::{
-    BlockId, Fits, Host, Input, Is, LaunchError, Place, PoolKind, Recorder, SameElement, Slab, SlabMut, StableSpanMut,
-    TableSlice, input, output, table,
+    Host, LaunchError, Place, PoolKind, Recorder, StableSpan, StableSpanMut, TableSlice, input, output, table,
 };
 
 use super::{
     Cpu, KvLayer,
     attention::{attend_cells, same_pool, write_cells},
 };
+use crate::operations::{Cache, PassRows};
 
 impl KvLayer {
     /// The layer as it lies in the pool of smaller elements.
@@ -20,23 +20,20 @@ impl KvLayer {
 }
 
 /// As [`kv_write`](super::kv_write), into the pool of smaller elements.
-#[allow(clippy::too_many_arguments, reason = "the slab, the table, and four rows of inputs")]
-pub fn low_write<K: PoolKind<Element = u16>, P: Place<Space: Is<Host>>>(
+pub fn low_write<K: PoolKind<Element = u16>, P: Place<Space = Host>>(
     on: &Recorder<P>,
     cpu: &Cpu,
-    slab: &mut SlabMut<'_, K, impl Fits<P>>,
-    ids: impl Input<BlockId<K>, P>,
-    rows: impl Input<u32, P>,
-    positions: impl Input<u32, P>,
-    [k, v]: [impl Input<f32, P>; 2],
+    cache: &mut Cache<'_, '_, K, P>,
+    at: PassRows<'_, P>,
+    [k, v]: [StableSpan<'_, f32, P>; 2],
     layer: KvLayer,
 ) -> Result<(), LaunchError> {
     let cpu = cpu.clone();
     let args = (
-        slab,
-        table::<K, _, _>(ids),
-        input::<u32, _, _>(rows),
-        input::<u32, _, _>(positions),
+        &mut cache.pool.slab_mut(),
+        table::<K, _, _>(cache.table.ids()),
+        input::<u32, _, _>(at.rows),
+        input::<u32, _, _>(at.positions),
         input::<f32, _, _>(k),
         input::<f32, _, _>(v),
     );
@@ -47,25 +44,23 @@ pub fn low_write<K: PoolKind<Element = u16>, P: Place<Space: Is<Host>>>(
 }
 
 /// As [`attend`](super::attend), to the pool of smaller elements. Leaves the output of requests that have no blocks there alone.
-#[allow(clippy::too_many_arguments, reason = "the slab, the table, and four rows of inputs")]
-pub fn low_attend<K: PoolKind<Element = u16>, P: Place<Space: Is<Host>>>(
+pub fn low_attend<K: PoolKind<Element = u16>, P: Place<Space = Host>>(
     on: &Recorder<P>,
     cpu: &Cpu,
-    out: &mut StableSpanMut<'_, impl SameElement<f32>, impl Fits<P>>,
-    slab: &Slab<'_, K, impl Fits<P>>,
-    ids: impl Input<BlockId<K>, P>,
-    [rows, positions, lengths]: [impl Input<u32, P>; 3],
-    q: impl Input<f32, P>,
+    out: &mut StableSpanMut<'_, f32, P>,
+    cache: &Cache<'_, '_, K, P>,
+    at: PassRows<'_, P>,
+    q: StableSpan<'_, f32, P>,
     layer: KvLayer,
 ) -> Result<(), LaunchError> {
     let cpu = cpu.clone();
     let args = (
         output::<f32, _, _>(out),
-        slab,
-        table::<K, _, _>(ids),
-        input::<u32, _, _>(rows),
-        input::<u32, _, _>(positions),
-        input::<u32, _, _>(lengths),
+        &cache.pool.slab(),
+        table::<K, _, _>(cache.table.ids()),
+        input::<u32, _, _>(at.rows),
+        input::<u32, _, _>(at.positions),
+        input::<u32, _, _>(at.lengths),
         input::<f32, _, _>(q),
     );
     on.host_op(args, move |(out, slab, table, rows, positions, lengths, q)| {

@@ -12,7 +12,7 @@ mod ring;
 mod run;
 mod sample;
 
-pub use attention::{KvLayer, MAX_ROWS, attend, attend_streaming, kv_write};
+pub use attention::{KvLayer, Look, MAX_ROWS, attend, kv_write};
 pub use linear::{Activations, embed, gather, project, project_gated, project_qkv, quantize};
 pub use low::{low_attend, low_write};
 pub use norm::{head_norm, norm, residual_norm};

@@ -1,17 +1,17 @@
 //! The latest tokens in f16, in a ring for each sequence, beside a cache of smaller elements that has them, too.
 
-use engine_kernels::{HOLE, KvCache, KvFormat, KvShape, Ring, RingOf, Sinks, Views};
+use engine_kernels::{HOLE, KvCache, KvFormat, KvShape, Ring, RingOf, Views};
 use half::slice::HalfFloatSliceExt;
-use memtier::{
-    BlockId, Fits, Host, Input, Is, LaunchError, Place, PoolKind, Recorder, SameElement, Slab, SlabMut, StableSpanMut,
-    f16, input, output, table,
-};
+use memtier::{Host, LaunchError, Place, PoolKind, Recorder, StableSpan, StableSpanMut, f16, input, output, table};
 
 use super::{
-    Cpu, KvLayer, MAX_ROWS,
-    attention::{attend_cells, same_pool, write_cells},
+    Cpu, KvLayer, Look, MAX_ROWS,
+    attention::{attend_cells, looking, same_pool, sinks, write_cells, write_into},
 };
-use crate::{arch::RingArch, streaming::Streaming};
+use crate::{
+    arch::RingArch,
+    operations::{Cache, PassRows},
+};
 
 impl KvLayer {
     /// The layer as it lies in a ring: one block of as many tokens as the ring has.
@@ -22,29 +22,17 @@ impl KvLayer {
 }
 
 /// As [`kv_write`](super::kv_write), into rings: position p goes to the slot p modulo the ring's tokens.
-#[allow(clippy::too_many_arguments, reason = "the slab, the table, and four rows of inputs")]
-pub fn ring_write<K: PoolKind<Element = f16>, P: Place<Space: Is<Host>>>(
+pub fn ring_write<K: PoolKind<Element = f16>, P: Place<Space = Host>>(
     on: &Recorder<P>,
     cpu: &Cpu,
-    slab: &mut SlabMut<'_, K, impl Fits<P>>,
-    ids: impl Input<BlockId<K>, P>,
-    rows: impl Input<u32, P>,
-    positions: impl Input<u32, P>,
-    [k, v]: [impl Input<f32, P>; 2],
+    rings: &mut Cache<'_, '_, K, P>,
+    at: PassRows<'_, P>,
+    new: [StableSpan<'_, f32, P>; 2],
     (ring, layer): (RingArch, KvLayer),
 ) -> Result<(), LaunchError> {
     let cpu = cpu.clone();
-    let args = (
-        slab,
-        table::<K, _, _>(ids),
-        input::<u32, _, _>(rows),
-        input::<u32, _, _>(positions),
-        input::<f32, _, _>(k),
-        input::<f32, _, _>(v),
-    );
-    on.host_op(args, move |(slab, table, rows, positions, k, v)| {
-        same_pool(slab.pool, table)?;
-        let (units, stride, width) = (slab.units.reinterpret_cast_mut(), slab.block_units, k.len() / rows.len().max(1));
+    write_into(on, rings, at, new, move |(units, stride), table, [rows, positions], [k, v]| {
+        let width = k.len() / rows.len().max(1);
         for (first, positions) in positions.chunks(MAX_ROWS).enumerate().map(|(index, part)| (index * MAX_ROWS, part)) {
             let mut slots = [0; MAX_ROWS];
             for (slot, position) in slots.iter_mut().zip(positions) {
@@ -59,38 +47,34 @@ pub fn ring_write<K: PoolKind<Element = f16>, P: Place<Space: Is<Host>>>(
     })
 }
 
-/// As [`attend`](super::attend): each token sees the latest ones in its ring, and those before in the cache. `starts` has the first
-/// position in each sequence's ring; `q_sinks` are the queries for the look at the sinks, where sequences have any.
-#[allow(clippy::too_many_arguments, reason = "two slabs, two tables, and six rows of inputs")]
-pub fn ring_attend<K: PoolKind<Element = f16>, R: PoolKind<Element = f16>, P: Place<Space: Is<Host>>>(
+/// As [`attend`](super::attend): each token sees the latest ones in its ring, and those before in the cache.
+#[allow(clippy::too_many_arguments, reason = "an output, two caches, and two sorts of queries")]
+pub fn ring_attend<K: PoolKind<Element = f16>, R: PoolKind<Element = f16>, P: Place<Space = Host>>(
     on: &Recorder<P>,
     cpu: &Cpu,
-    out: &mut StableSpanMut<'_, impl SameElement<f32>, impl Fits<P>>,
-    slab: &Slab<'_, K, impl Fits<P>>,
-    ids: impl Input<BlockId<K>, P>,
-    rings: &Slab<'_, R, impl Fits<P>>,
-    ring_ids: impl Input<BlockId<R>, P>,
-    [rows, positions, lengths, starts]: [impl Input<u32, P>; 4],
-    [q, q_sinks]: [impl Input<f32, P>; 2],
-    (ring, streaming, mut layer): (RingArch, Option<Streaming>, KvLayer),
+    out: &mut StableSpanMut<'_, f32, P>,
+    cache: &Cache<'_, '_, K, P>,
+    rings: &Cache<'_, '_, R, P>,
+    at: PassRows<'_, P>,
+    q: StableSpan<'_, f32, P>,
+    look: Option<Look<'_, P>>,
+    (ring, layer): (RingArch, KvLayer),
 ) -> Result<(), LaunchError> {
-    let cpu = cpu.clone();
+    let (cpu, (q_sinks, streaming)) = (cpu.clone(), looking(q, look));
     let args = (
         output::<f32, _, _>(out),
-        slab,
-        table::<K, _, _>(ids),
-        rings,
-        table::<R, _, _>(ring_ids),
-        input::<u32, _, _>(rows),
-        input::<u32, _, _>(positions),
-        input::<u32, _, _>(lengths),
-        input::<u32, _, _>(starts),
+        &cache.pool.slab(),
+        table::<K, _, _>(cache.table.ids()),
+        &rings.pool.slab(),
+        table::<R, _, _>(rings.table.ids()),
+        input::<u32, _, _>(at.rows),
+        input::<u32, _, _>(at.positions),
+        input::<u32, _, _>(at.lengths),
+        input::<u32, _, _>(at.starts),
         input::<f32, _, _>(q),
         input::<f32, _, _>(q_sinks),
     );
-    if let Some(streaming) = streaming {
-        layer.params.window = Some(streaming.window as u32);
-    }
+    let layer = layer.within(streaming);
     on.host_op(args, move |(out, slab, table, rings, ring_table, rows, positions, lengths, starts, q, q_sinks)| {
         same_pool(slab.pool, table)?;
         same_pool(rings.pool, ring_table)?;
@@ -101,9 +85,9 @@ pub fn ring_attend<K: PoolKind<Element = f16>, R: PoolKind<Element = f16>, P: Pl
             *sequence = RingOf { block: ring_table.row(row).unwrap_or_default(), start: *start };
         }
         let sequences = &sequences[..lengths.len().min(MAX_ROWS)];
-        let sinks = streaming.map(|streaming| Sinks { count: streaming.sinks as u32, q: q_sinks });
-        let views = Views { sinks, ring: Some(Ring { cache, latest: ring.latest as u32, sequences }) };
+        let ring = Some(Ring { cache, latest: ring.latest as u32, sequences });
         let (units, stride) = (slab.units.reinterpret_cast(), slab.block_units);
+        let views = Views { sinks: sinks(streaming, q_sinks), ring };
         attend_cells(&cpu, out, (units, stride), table, [rows, positions, lengths], q, views, layer)
     })
 }

@@ -7,7 +7,7 @@ use memtier::{
     Host, LaunchError, Place, Plain, PoolKind, Recorder, ScratchFrame, ScratchFull, StableSpan, StableSpanMut, f16,
 };
 
-use super::{self as ops, Activations, Cpu, KvLayer, Rope};
+use super::{self as ops, Activations, Cpu, KvLayer, Look, Rope};
 use crate::{
     arch::{RING_TILE, RingArch},
     forward::Pass,
@@ -259,7 +259,7 @@ struct Attending<'x, P: Place> {
     layer: KvLayer,
     q: StableSpan<'x, f32, P>,
     /// The same queries for the look at the sinks.
-    look: Option<(StableSpan<'x, f32, P>, Streaming)>,
+    look: Option<Look<'x, P>>,
     /// Keys and values.
     new: [StableSpan<'x, f32, P>; 2],
 }
@@ -268,47 +268,42 @@ impl<P: Place<Space = Host>> Attending<'_, P> {
     /// Writes this pass's keys and values, and attends.
     fn cached<K: PoolKind<Element = f16>>(
         &self,
-        Cache { pool, table }: Cache<'_, '_, K, P>,
+        mut cache: Cache<'_, '_, K, P>,
         out: &mut StableSpanMut<'_, f32, P>,
     ) -> Result<(), LaunchError> {
-        let Attending { on, cpu, rows: PassRows { rows, positions, lengths, .. }, layer, q, look, new } = *self;
-        let (ids, at) = (table.ids(), [rows, positions, lengths]);
-        ops::kv_write(on, cpu, &mut pool.slab_mut(), ids, rows, positions, new, layer)?;
-        match look {
-            None => ops::attend(on, cpu, out, &pool.slab(), ids, at, q, layer),
-            Some((q_sinks, streaming)) => {
-                ops::attend_streaming(on, cpu, out, &pool.slab(), ids, at, [q, q_sinks], (streaming, layer))
-            }
-        }
+        let Attending { on, cpu, rows, layer, q, look, new } = *self;
+        ops::kv_write(on, cpu, &mut cache, rows, new, layer)?;
+        ops::attend(on, cpu, out, &cache, rows, q, look, layer)
     }
 
     /// The same with the latest tokens in rings: tile after tile, since a ring has room for the latest tokens and those of a tile.
     fn ringed<K: PoolKind<Element = f16>, R: PoolKind<Element = f16>>(
         &self,
-        Cache { pool, table }: Cache<'_, '_, K, P>,
-        rings: Cache<'_, '_, R, P>,
+        mut cache: Cache<'_, '_, K, P>,
+        mut rings: Cache<'_, '_, R, P>,
         ring: RingArch,
         out: &mut StableSpanMut<'_, f32, P>,
     ) -> Result<(), LaunchError> {
-        let Attending { on, cpu, rows: PassRows { rows, positions, lengths, starts }, layer, q, look, new } = *self;
+        let Attending { on, cpu, rows, layer, q, look, new } = *self;
         // Everything is rounded as it is written: what leaves a ring is there already.
-        ops::kv_write(on, cpu, &mut pool.slab_mut(), table.ids(), rows, positions, new, layer)?;
-        let (q_sinks, streaming) = look.map_or((q, None), |(q_sinks, streaming)| (q_sinks, Some(streaming)));
-        let tokens = rows.len();
+        ops::kv_write(on, cpu, &mut cache, rows, new, layer)?;
+        let tokens = rows.rows.len();
         let (q_row, kv_row) = (q.len() / tokens, new[0].len() / tokens);
         for first in (0..tokens).step_by(RING_TILE) {
             let tile = first..(first + RING_TILE).min(tokens);
             let (cells, heads) = (tile.start * kv_row..tile.end * kv_row, tile.start * q_row..tile.end * q_row);
-            let (rows, positions) = (slice(rows, tile.clone())?, slice(positions, tile.clone())?);
+            let rows =
+                PassRows { rows: slice(rows.rows, tile.clone())?, positions: slice(rows.positions, tile)?, ..rows };
             let new = [slice(new[0], cells.clone())?, slice(new[1], cells)?];
-            let (slab, ids) = (&mut rings.pool.slab_mut(), rings.table.ids());
-            ops::ring_write(on, cpu, slab, ids, rows, positions, new, (ring, layer))?;
-            let looks = [slice(q, heads.clone())?, slice(q_sinks, heads.clone())?];
+            ops::ring_write(on, cpu, &mut rings, rows, new, (ring, layer))?;
+            let q = slice(q, heads.clone())?;
+            let look = match look {
+                Some((q_sinks, streaming)) => Some((slice(q_sinks, heads.clone())?, streaming)),
+                None => None,
+            };
             let wrong = LaunchError::Shape { what: "attention output", expected: out.len(), found: heads.end };
             let mut out = out.range(heads).ok_or(wrong)?;
-            let (at, how) = ([rows, positions, lengths, starts], (ring, streaming, layer));
-            let (slab, rings) = (&pool.slab(), &rings.pool.slab());
-            ops::ring_attend(on, cpu, &mut out, slab, table.ids(), rings, ids, at, looks, how)?;
+            ops::ring_attend(on, cpu, &mut out, &cache, &rings, rows, q, look, (ring, layer))?;
         }
         Ok(())
     }
@@ -316,12 +311,12 @@ impl<P: Place<Space = Host>> Attending<'_, P> {
     /// The same for the requests whose blocks are in the pool of smaller elements: the others' rows are holes here, and stay as they are.
     fn low_cached<K: PoolKind<Element = u16>>(
         &self,
-        Cache { pool, table }: Cache<'_, '_, K, P>,
+        mut cache: Cache<'_, '_, K, P>,
         out: &mut StableSpanMut<'_, f32, P>,
     ) -> Result<(), LaunchError> {
-        let Attending { on, cpu, rows: PassRows { rows, positions, lengths, .. }, layer, q, new, .. } = *self;
-        ops::low_write(on, cpu, &mut pool.slab_mut(), table.ids(), rows, positions, new, layer)?;
-        ops::low_attend(on, cpu, out, &pool.slab(), table.ids(), [rows, positions, lengths], q, layer)
+        let Attending { on, cpu, rows, layer, q, new, .. } = *self;
+        ops::low_write(on, cpu, &mut cache, rows, new, layer)?;
+        ops::low_attend(on, cpu, out, &cache, rows, q, layer)
     }
 }
 
