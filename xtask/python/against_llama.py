@@ -17,7 +17,7 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "oracle"
 from llama import Llama  # noqa: E402
 
 # A difference is excused up to this gap of log-probabilities between llama.cpp's first and second choice. Rounding
-# activations moves its logits by 0.12 (root mean square, as examples/engine/tests/noise.rs measures), the difference of
+# activations moves its logits by 0.12 (root mean square, as examples/engine/tests/engine/noise.rs measures), the difference of
 # two of them by the square root of two more; five times that.
 NEAR_TIE = 0.85
 TOKENS = 32

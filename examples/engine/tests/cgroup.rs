@@ -1,5 +1,5 @@
 //! Memory pressure for real: the engine in a cgroup with a memory limit, beside ballast that fills it and goes again. Where
-//! no such group can be made (no root, read-only mounts, another system), the test says so and `tests/policy.rs` stands in.
+//! no such group can be made (no root, read-only mounts, another system), the test says so and `tests/engine/policy.rs` stands in.
 
 mod common;
 

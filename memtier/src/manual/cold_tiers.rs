@@ -151,7 +151,7 @@
 //! it.
 //!
 //! What a request waits for when it is admitted to a pool that is always full (tiny models, 20,000 requests each with shared prefixes, forks and guesses,
-//! three of ten cancelled; `MEMTIER_REQUESTS=20000 cargo test --release -p memtier-engine --test soak -- --nocapture`, 2026-11-30, two cores
+//! three of ten cancelled; `MEMTIER_REQUESTS=20000 cargo test --release -p memtier-engine --test engine soak:: -- --nocapture`, 2026-11-30, two cores
 //! of an AMD EPYC that others were using, too):
 //!
 //! | | median | 99 % below |

@@ -100,5 +100,5 @@
 //! | all that a step does for the policy | 12 ns at least, 43 ns median | `cargo run --release -p memtier-bench policy` |
 //! | the watcher's thread | 41.8 ms in a minute, 0.07 % of a core | `cargo test --release -p memtier --lib a_minute -- --ignored --nocapture` |
 //! | from a signal to its effect on steps, in a cgroup of 512 MiB | 137 and 178 ms, the slowest of four in two runs | `cargo test -p memtier-engine --test cgroup -- --nocapture` |
-//! | the same over a tree of files | 257 ms, the slowest of seven | `cargo test -p memtier-engine --test policy -- --nocapture` |
+//! | the same over a tree of files | 257 ms, the slowest of seven | `cargo test -p memtier-engine --test engine policy:: -- --nocapture` |
 //! | a block of SmolLM2 135M, 16 tokens | 368,640 bytes in f16, 195,840 in q8_0 | `memtier-engine demo --kv-low q8_0` |

@@ -2,14 +2,11 @@
 //! activations. A measurement, not a check: it needs the file that `xtask/oracle/oracle.py noise NAME -o FILE` writes.
 //!
 //! ```text
-//! MEMTIER_NOISE=smollm2:FILE cargo test --release -p memtier-engine --test noise -- --ignored --nocapture
+//! MEMTIER_NOISE=smollm2:FILE cargo test --release -p memtier-engine --test engine noise:: -- --ignored --nocapture
 //! ```
 
-mod common;
-mod reference;
-
-use common::{GEMMA3, SMOLLM2};
-use reference::{Activations, KvPrecision, LogitsOf, Reference, log_softmax};
+use crate::common::{GEMMA3, SMOLLM2};
+use crate::reference::{Activations, KvPrecision, LogitsOf, Reference, log_softmax};
 use serde::Deserialize;
 
 #[derive(Deserialize)]

@@ -2,9 +2,7 @@
 //! asked again, with what is cached of it and without. On the CPU the logits are the same to the bit in all of these, so the tokens
 //! must be.
 
-mod common;
-
-use common::{logits, tiny_file};
+use crate::common::{logits, tiny_file};
 use memtier::Bytes;
 use memtier_engine::{Llm, ModelFile, Row, Sampling, Settings};
 use memtier_model::write::TinyModel;
@@ -34,7 +32,7 @@ fn prompt(length: usize, seed: u32) -> Vec<u32> {
     (0..length as u32).map(|at| (at.wrapping_mul(2_654_435_761) ^ seed.wrapping_mul(40_503)) >> 7 & 127).collect()
 }
 
-fn tiny_models(test: &str) -> Vec<(&'static str, common::Temporary)> {
+fn tiny_models(test: &str) -> Vec<(&'static str, crate::common::Temporary)> {
     [("llama", TinyModel::llama(5)), ("gemma3", TinyModel::gemma3(5))]
         .map(|(name, model)| (name, tiny_file(&format!("sampling-{test}-{name}"), model)))
         .into()

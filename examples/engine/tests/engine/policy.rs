@@ -1,14 +1,12 @@
 //! The engine under memory pressure: levels rise, rungs engage in order, service goes on with the same tokens, and all of it
 //! is undone afterwards. Over a tree of files like the kernel's; `tests/cgroup.rs` does it with a real limit.
 
-mod common;
-
 use std::{
     sync::{Arc, Mutex},
     time::{Duration, Instant},
 };
 
-use common::{
+use crate::common::{
     Tree,
     server::{Server, alone, prompt, settings},
     tiny_file,
@@ -86,7 +84,7 @@ fn pressure_rises_and_falls_and_service_goes_on() {
     server.finish();
     println!("slowest signal to effect: {slowest:?}\n{}", server.llm.decisions());
     assert_eq!(server.llm.limits().limits, configured, "all undone");
-    if common::times_matter() {
+    if crate::common::times_matter() {
         // The interval and the time of a pass.
         assert!(slowest < Duration::from_secs(1), "{slowest:?}");
     }

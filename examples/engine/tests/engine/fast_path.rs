@@ -1,13 +1,10 @@
 //! The fast path: held to the plain f32 path layer by layer, to the oracle token by token, and to itself whatever the batch.
-//! Run optimised: `cargo test --release -p memtier-engine --test engine`.
+//! Run optimised: `cargo test --release -p memtier-engine --test engine fast_path::`.
 
-mod common;
-mod reference;
-
-use common::{GEMMA3, RealModel, SMOLLM2, fixture_text};
+use crate::common::{GEMMA3, RealModel, SMOLLM2, fixture_text};
+use crate::reference::{Activations, KvPrecision, LogitsOf, Reference, log_softmax};
 use memtier::Bytes;
 use memtier_engine::{Llm, ModelFile, Sampling, Settings, tokenizer::Tokenizer};
-use reference::{Activations, KvPrecision, LogitsOf, Reference, log_softmax};
 use serde::Deserialize;
 use std::f64::consts::SQRT_2;
 
@@ -94,7 +91,7 @@ fn gemma_3_layers_agree_with_the_plain_path() {
 }
 
 /// What the rounding of activations moves a logit by, as a root mean square over the vocabulary: measured between llama.cpp,
-/// which rounds, and the plain f32 path (`tests/noise.rs`). Two engines that round alike and sum in another order are as far
+/// which rounds, and the plain f32 path (`tests/engine/noise.rs`). Two engines that round alike and sum in another order are as far
 /// apart.
 const NOISE: f64 = 0.12;
 

@@ -1,10 +1,8 @@
 //! Models that take turns on one engine, and passes that are recorded, forgotten and recorded again.
 
-mod common;
-
 use std::collections::BTreeMap;
 
-use common::{
+use crate::common::{
     server::{prompt, settings},
     tiny_file,
 };

@@ -1,8 +1,6 @@
 //! Cached prefixes of a model whose layers are in two memories: in both or in none, the same answers, and every block back.
 
-mod common;
-
-use common::{SMOLLM2, tiny_file};
+use crate::common::{SMOLLM2, tiny_file};
 use memtier::{Bytes, MemoryPlan, plan::KvDtype};
 use memtier_engine::{
     EngineError, GpuLayers, Llm, ModelFile, Row, Sampling, Settings, kv_types::KvTypes, tokenizer::Tokenizer,

@@ -1,10 +1,8 @@
 //! The tokenizer gives llama.cpp's ids, on the two real vocabularies and on variants of their settings.
 
-mod common;
-
 use std::collections::BTreeMap;
 
-use common::{GEMMA3, RealModel, SMOLLM2};
+use crate::common::{GEMMA3, RealModel, SMOLLM2};
 use memtier_engine::tokenizer::{Message, Special, TokenKind, Tokenizer, TokenizerError};
 use memtier_model::write::{GgufWriter, TinyModel};
 use memtier_model::{Gguf, Metadata};

@@ -1,14 +1,11 @@
 //! The plain f32 path against the oracle: greedy tokens, perplexity, and how far the oracle's own rounding of
-//! activations moves its logits. Run optimised: `cargo test --release -p memtier-engine --test oracle`.
+//! activations moves its logits. Run optimised: `cargo test --release -p memtier-engine --test engine oracle::`.
 
-mod common;
-mod reference;
-
-use common::{GEMMA3, RealModel, SMOLLM2, fixture_text};
+use crate::common::{GEMMA3, RealModel, SMOLLM2, fixture_text};
+use crate::reference::{KvPrecision, LogitsOf, Reference, dequantise, log_softmax};
 use memtier_engine::tokenizer::Tokenizer;
 use memtier_model::write::TinyModel;
 use memtier_model::{Gguf, TensorType};
-use reference::{KvPrecision, LogitsOf, Reference, dequantise, log_softmax};
 use serde::Deserialize;
 
 #[derive(Deserialize)]

@@ -1,8 +1,6 @@
 //! Layers on a device and layers on the host: the same answers for every split, and each side holds what its plan says.
 
-mod common;
-
-use common::SMOLLM2;
+use crate::common::SMOLLM2;
 use memtier::{Bytes, PlanError, plan::Knob, plan::Value};
 use memtier_engine::{EngineError, GpuLayers, Llm, ModelFile, Sampling, Settings, tokenizer::Tokenizer};
 use memtier_model::write::TinyModel;

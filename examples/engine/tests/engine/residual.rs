@@ -1,9 +1,7 @@
 //! The latest tokens in f16 beside a cache of smaller elements: what is in the ring is as if nothing were rounded, and no answer depends on
 //! how a request was cut, batched, guessed ahead, forked or ended.
 
-mod common;
-
-use common::{SMOLLM2, fixture_text, logits, relative, tiny_file};
+use crate::common::{SMOLLM2, fixture_text, logits, relative, tiny_file};
 use memtier::{Bytes, plan::KvDtype};
 use memtier_engine::{
     EngineError, Llm, ModelFile, Row, Sampling, Settings, Streaming, kv_types::KvTypes, tokenizer::Tokenizer,

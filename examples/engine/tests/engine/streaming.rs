@@ -1,16 +1,13 @@
 //! Sequences that run past their planned length: held to a plain implementation of StreamingLLM, in constant memory, with perplexity
-//! that stays. The last on a real model: `cargo test --release -p memtier-engine --test streaming -- --nocapture`.
+//! that stays. The last on a real model: `cargo test --release -p memtier-engine --test engine streaming:: -- --nocapture`.
 
-mod common;
-mod reference;
-
-use common::{SMOLLM2, fixture_text, logits, relative, tiny_file};
+use crate::common::{SMOLLM2, fixture_text, logits, relative, tiny_file};
+use crate::reference::{LogitsOf, Reference, log_softmax};
 use memtier::{Bytes, plan::KvDtype};
 use memtier_engine::{
     EngineError, Llm, ModelFile, Row, Sampling, Settings, Streaming, kv_types::KvTypes, tokenizer::Tokenizer,
 };
 use memtier_model::write::TinyModel;
-use reference::{LogitsOf, Reference, log_softmax};
 
 /// 96 tokens a sequence, of which the first 16 and the latest 40 stay.
 fn settings() -> Settings {

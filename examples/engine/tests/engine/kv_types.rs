@@ -1,14 +1,11 @@
 //! Keys and values of every element type: what a block costs, that everything which treats blocks as bytes still does, and how far
-//! logits move. Run optimised for the real models: `cargo test --release -p memtier-engine --test kv_types -- --nocapture`.
+//! logits move. Run optimised for the real models: `cargo test --release -p memtier-engine --test engine kv_types:: -- --nocapture`.
 
-mod common;
-mod reference;
-
-use common::{GEMMA3, RealModel, SMOLLM2, fixture_text, logits, relative, tiny_file};
+use crate::common::{GEMMA3, RealModel, SMOLLM2, fixture_text, logits, relative, tiny_file};
+use crate::reference::log_softmax;
 use memtier::{Bytes, plan::KvDtype};
 use memtier_engine::{EngineError, Llm, ModelFile, Sampling, Settings, kv_types::KvTypes, tokenizer::Tokenizer};
 use memtier_model::write::TinyModel;
-use reference::log_softmax;
 
 /// The types with kernels, and the bytes of a head's row of 32 and of 64.
 const TYPES: [(KvDtype, u64, u64); 5] = [

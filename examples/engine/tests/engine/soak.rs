@@ -1,7 +1,5 @@
 //! Thousands of requests with shared prefixes, forks and guesses, of which three of ten are cancelled, at points of their lives that are drawn
-//! evenly: `MEMTIER_REQUESTS=20000 MEMTIER_TIMES=1 cargo test --release -p memtier-engine --test soak -- --nocapture` runs as many.
-
-mod common;
+//! evenly: `MEMTIER_REQUESTS=20000 MEMTIER_TIMES=1 cargo test --release -p memtier-engine --test engine soak:: -- --nocapture` runs as many.
 
 use std::{
     collections::{BTreeMap, VecDeque},
@@ -9,7 +7,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use common::tiny_file;
+use crate::common::tiny_file;
 use memtier::Bytes;
 use memtier_engine::{Llm, ModelFile, Outcome, RequestId, Row, Sampling, Settings};
 use memtier_model::write::TinyModel;
@@ -308,7 +306,7 @@ fn is_flat(what: &str, times: &[Duration]) {
         quantile(times, 99),
         quantile(times, 100)
     );
-    if common::times_matter() {
+    if crate::common::times_matter() {
         assert!(last < 2 * first + Duration::from_micros(5), "{what}: {first:?} at first, {last:?} at last");
     }
 }

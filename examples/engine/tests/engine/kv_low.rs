@@ -1,10 +1,8 @@
 //! The KV rung: requests that start at WATCH or above have keys and values of smaller elements, in a pool of their own.
 
-mod common;
-
 use std::sync::Arc;
 
-use common::{
+use crate::common::{
     Tree,
     server::{prompt, settings},
     tiny_file,

@@ -1,10 +1,8 @@
 //! Answers do not depend on where a cached prefix has been: spilled and restored, or saved by one engine and loaded by another.
 
-mod common;
-
 use std::path::{Path, PathBuf};
 
-use common::{GEMMA3, RealModel, SMOLLM2, tiny_file};
+use crate::common::{GEMMA3, RealModel, SMOLLM2, tiny_file};
 use memtier::{Blocks, Bytes};
 use memtier_engine::{Llm, ModelFile, Sampling, Settings};
 use memtier_model::write::TinyModel;

@@ -1,9 +1,7 @@
 //! Answers do not depend on how they came about: with and without a cached prefix, forked or alone, guessed ahead or not; and all
 //! blocks come back.
 
-mod common;
-
-use common::{GEMMA3, RealModel, SMOLLM2, tiny_file};
+use crate::common::{GEMMA3, RealModel, SMOLLM2, tiny_file};
 use memtier::Bytes;
 use memtier_engine::{Llm, ModelFile, Row, Sampling, Settings};
 use memtier_model::write::TinyModel;
