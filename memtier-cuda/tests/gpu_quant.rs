@@ -4,8 +4,8 @@ mod support;
 
 use memtier::{Bytes, F8E4M3, PackedFormat, Q4_0, Q4_1, Q4_K, Q5_0, Q6_K, Q8_0, TableSpec, bf16, f16};
 use memtier_cuda::kernels::{
-    Activation, Tileable, TiledMatrix, Tiling, project_tiled, project_tiled_add, project_tiled_f32,
-    project_tiled_gated, tile, tile_fp8,
+    Activation, Tileable, TiledMatrix, Tiling, embed_tiled, project_tiled, project_tiled_add, project_tiled_f32,
+    project_tiled_gated, tile, tile_fp8, unpack_tiled,
 };
 use support::{Rig, Rng, distance, pool, wide};
 
@@ -205,6 +205,120 @@ fn every_shape<B: Random>(within: f64) {
     println!("{}: {worst:.2e}", B::NAME);
 }
 
+/// Tiles as rows again: the whole matrix, and rows of it.
+fn rows_again<B: Random>(within: f64) {
+    let Some(Rig { kernels, mut engine, mut stream, .. }) = rig() else { return };
+    let mut rng = Rng(53);
+    for (rows, blocks) in [(1, 1), (33, 3), (130, 5)] {
+        let columns = blocks * B::PER;
+        let (tiles, values) = matrix::<B>(&mut rng, rows, columns);
+        let mut step = engine.step(&mut stream).unwrap();
+        let mut span = step.scratch.take::<u8>(tiles.len()).unwrap();
+        step.on.write(&mut span, &tiles).unwrap();
+        let matrix = TiledMatrix::new(span.read(), B::TILING, rows, columns).unwrap();
+        let mut out = step.scratch.take::<bf16>(rows * columns).unwrap();
+        step.on.write(&mut out, &vec![bf16::NAN; rows * columns]).unwrap();
+        unpack_tiled(step.on, &kernels, &mut out, matrix).unwrap();
+        for (at, (found, expected)) in wide(&read!(step, bf16, out)).zip(&values).enumerate() {
+            let far = (found - expected).abs();
+            assert!(far <= expected.abs() / 250.0 + within, "{} {rows} x {columns}, {at}: {far}", B::NAME);
+        }
+        // The last one is not there.
+        let tokens = [rows as u32 - 1, 0, rows as u32 / 2, rows as u32];
+        let mut span = step.scratch.take::<u32>(4).unwrap();
+        step.on.write(&mut span, &tokens).unwrap();
+        let mut out = step.scratch.take::<f32>(4 * columns).unwrap();
+        step.on.write(&mut out, &vec![f32::NAN; 4 * columns]).unwrap();
+        embed_tiled(step.on, &kernels, &mut out, matrix, span.read(), 0.5).unwrap();
+        let expected = tokens.iter().flat_map(|token| {
+            let row = *token as usize * columns;
+            (row..row + columns).map(|at| values.get(at).map_or(0.0, |value| value / 2.0))
+        });
+        for (at, (found, expected)) in read!(step, f32, out).into_iter().zip(expected).enumerate() {
+            let far = (f64::from(found) - expected).abs();
+            assert!(far <= expected.abs() * 1e-6 + within, "{} {rows} x {columns}, embedded {at}: {far}", B::NAME);
+        }
+    }
+}
+
+#[test]
+fn tiles_unpacked_are_the_weights() {
+    // Sums with an offset cancel; scales of super-blocks are rounded.
+    rows_again::<Q8_0>(0.0);
+    rows_again::<Q4_0>(1e-6);
+    rows_again::<Q4_1>(1e-6);
+    rows_again::<Q5_0>(0.0);
+    rows_again::<Q4_K>(1e-4);
+    rows_again::<Q6_K>(3e-4);
+}
+
+#[test]
+fn matrices_that_are_tiled_otherwise_share_rows_of_outputs() {
+    let Some(Rig { kernels, mut engine, mut stream, .. }) = rig() else { return };
+    let mut rng = Rng(54);
+    let (columns, rows) = (256, 10);
+    let x = rng.bf16s(rows * columns);
+    let made = [
+        (Tiling::Q4, 70, matrix::<Q4_1>(&mut rng, 70, columns)),
+        (Tiling::Q4, 33, matrix::<Q4_0>(&mut rng, 33, columns)),
+        (Tiling::Q6, 18, matrix::<Q6_K>(&mut rng, 18, columns)),
+    ];
+    let mut step = engine.step(&mut stream).unwrap();
+    let mut inputs = step.scratch.take::<bf16>(x.len()).unwrap();
+    step.on.write(&mut inputs, &x).unwrap();
+    let mut spans = Vec::new();
+    for (.., (tiles, _)) in &made {
+        let mut span = step.scratch.take::<u8>(tiles.len()).unwrap();
+        step.on.write(&mut span, tiles).unwrap();
+        spans.push(span);
+    }
+    let x64: Vec<f64> = wide(&x).collect();
+    for order in [[0, 1, 2], [2, 0, 1], [0, 2, 1]] {
+        let matrices = order.map(|at| {
+            let (tiling, outputs, _) = made[at];
+            TiledMatrix::new(spans[at].read(), tiling, outputs, columns).unwrap()
+        });
+        let parts = order.map(|at| products(&x64, &made[at].2.1, columns));
+        let expected: Vec<f64> =
+            (0..rows).flat_map(|row| parts.iter().flat_map(move |part| part[row].clone())).collect();
+        let mut out = step.scratch.take::<bf16>(rows * 121).unwrap();
+        step.on.write(&mut out, &vec![bf16::NAN; rows * 121]).unwrap();
+        project_tiled(step.on, &kernels, &mut out, &matrices, inputs.read(), rows).unwrap();
+        let far = distance(wide(&read!(step, bf16, out)), &expected);
+        assert!(far < 4.2e-3, "{order:?}: bf16 {far}");
+        let mut out = step.scratch.take::<f32>(rows * 121).unwrap();
+        step.on.write(&mut out, &vec![f32::NAN; rows * 121]).unwrap();
+        project_tiled_f32(step.on, &kernels, &mut out, &matrices, inputs.read(), rows).unwrap();
+        let far = distance(read!(step, f32, out).iter().map(|x| f64::from(*x)), &expected);
+        assert!(far < 6e-4, "{order:?}: f32 {far}");
+    }
+}
+
+#[test]
+fn rows_do_not_depend_on_those_beside_them_where_that_is_asked_for() {
+    let Some(Rig { kernels, mut engine, mut stream, .. }) = rig() else { return };
+    let kernels = kernels.batch_invariant(true);
+    let (mut rng, columns, outputs, rows) = (Rng(55), 512, 40, 37);
+    let x = rng.bf16s(rows * columns);
+    let (tiles, _) = matrix::<Q4_K>(&mut rng, outputs, columns);
+    let mut step = engine.step(&mut stream).unwrap();
+    let mut inputs = step.scratch.take::<bf16>(x.len()).unwrap();
+    let mut span = step.scratch.take::<u8>(tiles.len()).unwrap();
+    step.on.write(&mut inputs, &x).unwrap();
+    step.on.write(&mut span, &tiles).unwrap();
+    let matrix = TiledMatrix::new(span.read(), Tiling::Q4, outputs, columns).unwrap();
+    let mut of = |rows: usize| {
+        let mut out = step.scratch.take::<f32>(rows * outputs).unwrap();
+        let x = inputs.read().range(0..rows * columns).unwrap();
+        project_tiled_f32(step.on, &kernels, &mut out, &[matrix], x, rows).unwrap();
+        read!(step, f32, out)
+    };
+    let all = of(rows);
+    for rows in [1, 8, 9, 16, 17] {
+        assert!(of(rows) == all[..rows * outputs], "{rows} rows alone have other bits");
+    }
+}
+
 fn rig() -> Option<Rig> {
     Rig::new(Bytes::mib(64), pool(16, 16 * 64, 8), TableSpec { rows: 2, columns: 4 })
 }
@@ -266,6 +380,7 @@ fn what_does_not_fit_is_refused_before_the_launch() {
     let Some(Rig { kernels, mut engine, mut stream, .. }) = rig() else { return };
     let mut step = engine.step(&mut stream).unwrap();
     let (four, eight) = (step.scratch.take::<u8>(640 * 2).unwrap(), step.scratch.take::<u8>(1088).unwrap());
+    let more = step.scratch.take::<u8>(1088 * 2).unwrap();
     let x = step.scratch.take::<bf16>(64).unwrap();
     let mut out = step.scratch.take::<bf16>(48).unwrap();
     let refused = TiledMatrix::new(eight.read(), Q8_0::TILING, 16, 128).err().unwrap();
@@ -276,8 +391,17 @@ fn what_does_not_fit_is_refused_before_the_launch() {
         TiledMatrix::new(four.read(), Q4_0::TILING, 32, 64).unwrap(),
         TiledMatrix::new(eight.read(), Q8_0::TILING, 16, 64).unwrap(),
     );
-    let refused = project_tiled(step.on, &kernels, &mut out, &[a, b], x.read(), 1).unwrap_err();
+    let pair = (1, Activation::Silu);
+    let refused = project_tiled_gated(step.on, &kernels, &mut out, [a, b], x.read(), pair).unwrap_err();
+    assert!(refused.to_string().contains("up rows"), "{refused}");
+    let b = TiledMatrix::new(more.read(), Q8_0::TILING, 32, 64).unwrap();
+    let refused = project_tiled_gated(step.on, &kernels, &mut out, [a, b], x.read(), pair).unwrap_err();
     assert!(refused.to_string().contains("tiled alike"), "{refused}");
+    let refused = unpack_tiled(step.on, &kernels, &mut out, a).unwrap_err();
+    assert!(refused.to_string().contains("unpack_tiled: out"), "{refused}");
+    let fp8 = TiledMatrix::new(eight.read(), Tiling::F8, 16, 64).unwrap();
+    let refused = unpack_tiled(step.on, &kernels, &mut out, fp8).unwrap_err();
+    assert!(refused.to_string().contains("e4m3"), "{refused}");
     let refused = project_tiled(step.on, &kernels, &mut out, &[a], x.read(), 1).unwrap_err();
     assert!(refused.to_string().contains("project_tiled: out"), "{refused}");
 }

@@ -6,13 +6,15 @@
 
 /// Whether the kernel of this name waits for earlier ones itself.
 pub(crate) fn starts_early(name: &str) -> bool {
-    const STARTS: [&str; 9] = [
+    const STARTS: [&str; 11] = [
         "project_",
         "rope_",
         "paged_decode_",
         "rms_norm_wide",
         "add_rms_norm",
         "begin_pass",
+        "unpack_q",
+        "embed_q",
         "gather_f32",
         "sample_f32",
         "philox4x32_10",

@@ -134,6 +134,14 @@ entries! {
     Quant9N1Few = "quant" "quant_q9_n1_m1_w8_s1_a0" (Out In In In In U32 U32 U32 U32 U32 U32);
     Quant9N1 = "quant" "quant_q9_n1_m2_w8_s1_a1" (Out In In In In U32 U32 U32 U32 U32 U32);
     Quant9N2 = "quant" "quant_q9_n2_m2_w8_s1_a1" (Out In In In In U32 U32 U32 U32 U32 U32);
+    Unpack4 = "unpack" "unpack_q4" (Out In U32 U32 U64);
+    Unpack5 = "unpack" "unpack_q5" (Out In U32 U32 U64);
+    Unpack6 = "unpack" "unpack_q6" (Out In U32 U32 U64);
+    Unpack8 = "unpack" "unpack_q8" (Out In U32 U32 U64);
+    EmbedTiled4 = "unpack" "embed_q4" (Out In In U32 U32 F32 U64);
+    EmbedTiled5 = "unpack" "embed_q5" (Out In In U32 U32 F32 U64);
+    EmbedTiled6 = "unpack" "embed_q6" (Out In In U32 U32 F32 U64);
+    EmbedTiled8 = "unpack" "embed_q8" (Out In In U32 U32 F32 U64);
     GemmFp8 = "scaled" "gemm_fp8" (Out In In In In U32 U32 U32 F32);
     GemmNvfp4 = "scaled" "gemm_nvfp4" (Out In In In In U32 U32 U32 F32);
     Nvf4BothWays = "scaled" "nvf4_both_ways" (Out Out In);
@@ -162,6 +170,8 @@ mod tests {
             ("project_n1", "project_n##NT##_m##MT##_w##WARPS##_s##SIDE##_k##STEP"),
             ("project_n2", "project_n##NT##_m##MT##_w##WARPS##_s##SIDE##_k##STEP"),
             ("quant_q", "quant_q##F##_n##NT##_m##MT##_w##WARPS##_s##SIDE##_a##AHEAD"),
+            ("unpack_q", "unpack_q##F"),
+            ("embed_q", "embed_q##F"),
             ("project_n4", "project_n##NT##_m##MT##_w##WARPS##_s##SIDE##_k##STEP"),
         ];
         let name = made.iter().find(|(start, _)| name.starts_with(start)).map_or(name, |(_, defined)| defined);

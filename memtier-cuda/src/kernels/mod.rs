@@ -21,6 +21,7 @@ mod skinny;
 pub(crate) mod sources;
 mod tiled;
 mod tiles;
+mod unpack;
 mod vector;
 
 pub use decode::{DecodeShape, DecodeWork, paged_decode};
@@ -37,6 +38,7 @@ pub use rows::{begin_pass, embed, gather_rows, philox, sample, softcap};
 pub use scaled::{Fp8Matrix, Nvfp4Matrix, project_fp8, project_nvfp4};
 pub use tiled::{TiledMatrix, project_tiled, project_tiled_add, project_tiled_f32, project_tiled_gated};
 pub use tiles::{TileError, Tileable, TiledFormat, Tiling, tile, tile_fp8};
+pub use unpack::{embed_tiled, unpack_tiled};
 pub use vector::{add, scale};
 
 use memtier::LaunchError;

@@ -35,11 +35,11 @@ use crate::{
 /// # let _ = layer;
 /// ```
 pub struct TiledMatrix<'a, P> {
-    addr: u64,
-    stream: u32,
-    tiling: Tiling,
-    rows: usize,
-    columns: usize,
+    pub(super) addr: u64,
+    pub(super) stream: u32,
+    pub(super) tiling: Tiling,
+    pub(super) rows: usize,
+    pub(super) columns: usize,
     span: PhantomData<(&'a (), fn(P) -> P)>,
 }
 
@@ -136,6 +136,19 @@ fn choose(tiling: Tiling, (rows, outputs, columns): (usize, usize, usize), gated
     }
 }
 
+/// What a launch is made of besides its matrices.
+#[derive(Clone, Copy)]
+struct Work {
+    /// Address and stream.
+    out: (u64, u32),
+    x: (u64, u32),
+    rows: usize,
+    how: How,
+    /// Outputs of a row of `out`.
+    all: usize,
+}
+
+/// One launch for matrices that are tiled alike; several for others, each into its columns of `out`.
 fn launch_tiled<P: Place<Space: Is<Cuda>>>(
     on: &Recorder<P>,
     kernels: &Kernels,
@@ -146,21 +159,44 @@ fn launch_tiled<P: Place<Space: Is<Cuda>>>(
 ) -> Result<(), LaunchError> {
     let what = "project_tiled";
     require((1..=3).contains(&matrices.len()), what, "one to three matrices are multiplied at once")?;
-    let TiledMatrix { columns, tiling, .. } = matrices[0];
+    let columns = matrices[0].columns;
     matrices.iter().try_for_each(|matrix| expect("project_tiled: columns", columns, matrix.columns))?;
-    require(matrices.iter().all(|it| it.tiling == tiling), what, "matrices of one launch are tiled alike")?;
     let gated = matches!(how, How::GateSilu | How::GateGelu);
+    let alike = |pair: &[TiledMatrix<'_, P>]| pair[0].tiling == pair[1].tiling;
+    require(!gated || alike(matrices), what, "a gate and what it gates are tiled alike")?;
     let outputs = matrices.iter().try_fold(0usize, |sum, matrix| sum.checked_add(matrix.rows));
     let outputs = outputs.ok_or(LaunchError::Unsupported { what, why: "its outputs overflow" })?;
-    let outputs = if gated { matrices[0].rows } else { outputs };
-    expect("project_tiled: out", product(what, &[rows, outputs])?, out_units)?;
+    let all = if gated { matrices[0].rows } else { outputs };
+    expect("project_tiled: out", product(what, &[rows, all])?, out_units)?;
     let x = Input::<bf16, P>::input(x);
     expect("project_tiled: x", product(what, &[rows, columns])?, x.units())?;
     aligned(what, 16, &[x.addr()])?;
     if rows == 0 {
         return Ok(());
     }
-    let (kernel, inputs, tile, warps) = choose(tiling, (rows, outputs, columns), gated);
+    let bytes = if how == How::StoreBf16 || gated { 2 } else { 4 };
+    let mut before = 0;
+    for matrices in matrices.chunk_by(|a, b| a.tiling == b.tiling) {
+        let out = (out + before * bytes, out_stream);
+        launch_alike(on, kernels, matrices, Work { out, x: (x.addr(), x.stream()), rows, how, all })?;
+        before += matrices.iter().map(|matrix| matrix.rows as u64).sum::<u64>();
+    }
+    Ok(())
+}
+
+/// One launch; `matrices` are the first columns of `all` that a row of `out` has, the others are left as they are.
+fn launch_alike<P: Place<Space: Is<Cuda>>>(
+    on: &Recorder<P>,
+    kernels: &Kernels,
+    matrices: &[TiledMatrix<'_, P>],
+    Work { out: (out, out_stream), x: (x, x_stream), rows, how, all }: Work,
+) -> Result<(), LaunchError> {
+    let (what, TiledMatrix { columns, tiling, .. }) = ("project_tiled", matrices[0]);
+    let gated = matches!(how, How::GateSilu | How::GateGelu);
+    let outputs = if gated { all } else { matrices.iter().map(|matrix| matrix.rows).sum() };
+    // Sums are in another order with other kernels: where a row must not depend on those beside it, one takes any number of them.
+    let beside = if kernels.is_batch_invariant() { 1 } else { rows };
+    let (kernel, inputs, tile, warps) = choose(tiling, (beside, outputs, columns), gated);
     let tiles = match gated {
         true => outputs.div_ceil(tile / 2),
         false => matrices.iter().map(|matrix| matrix.rows.div_ceil(tile)).sum(),
@@ -170,23 +206,35 @@ fn launch_tiled<P: Place<Space: Is<Cuda>>>(
     let grid = Grid { blocks, threads: warps * 32, shared: warps * inputs as u32 * 16 * 4 };
     let at = |index: usize| matrices.get(index).map_or((0, matrices[0].stream, 0), |it| (it.addr, it.stream, it.rows));
     let [(w0, s0, n0), (w1, s1, n1), (w2, s2, n2)] = [at(0), at(1), at(2)];
-    let mut sizes = [0; 5];
-    for (to, size) in sizes.iter_mut().zip([n0, if gated { 0 } else { n1 }, n2, columns, rows]) {
+    let mut sizes = [n0, n1, n2];
+    if gated {
+        // The kernels know how many outputs both have.
+        sizes[1] = 0;
+    } else if let Some(behind) = sizes.get_mut(matrices.len()) {
+        // No block is for them: they only make rows as wide as they are.
+        *behind = all - outputs;
+    }
+    let [n0, n1, n2] = sizes;
+    let mut words = [0; 5];
+    for (to, size) in words.iter_mut().zip([n0, n1, n2, columns, rows]) {
         *to = narrow(what, size)?.word();
     }
-    let [n0, n1, n2, columns, rows] = sizes;
-    let words = [out, x.addr(), w0, w1, w2, n0, n1, n2, columns, rows, u64::from(how as u32)];
+    let [n0, n1, n2, columns, rows] = words;
+    let words = [out, x, w0, w1, w2, n0, n1, n2, columns, rows, u64::from(how as u32)];
     let kernels = kernels.clone();
-    on.launch(&[out_stream, x.stream(), s0, s1, s2], move |queue| {
-        // SAFETY: the kernel's own arguments. It reads `rows` rows of inputs and the matrices' tiles, and writes rows x outputs
-        // of `out`, which came from `&mut`: all checked to be as long. The caller's views (or the graph) keep them.
+    on.launch(&[out_stream, x_stream, s0, s1, s2], move |queue| {
+        // SAFETY: the kernel's own arguments. It reads `rows` rows of inputs and the matrices' tiles, and writes, of rows of `all`
+        // elements, as many as the matrices have outputs: all checked to be in `out`, which came from `&mut`. The caller's views (or the
+        // graph) keep them.
         unsafe { launch(queue, kernels.function(kernel), grid, &words) }
     })
 }
 
-/// `out = weights x` in bf16, sums in f32: `out` is rows x the outputs of all `matrices`, one to three of one tiling, side by side.
+/// `out = weights x` in bf16, sums in f32: `out` is rows x the outputs of all `matrices`, one to three, side by side: in one launch
+/// where they are tiled alike.
 ///
-/// Made for up to 16 rows, which read the weights once; more of them read them once for every 16.
+/// Made for up to 16 rows, which read the weights once; more of them read them once for every 16, or are multiplied with what
+/// [`unpack_tiled`](super::unpack_tiled) makes of them. [Batch-invariant](Kernels::batch_invariant) kernels take 8 rows at a time.
 ///
 /// # Errors
 /// [`LaunchError::Shape`] and [`LaunchError::Unsupported`] name what does not fit.
