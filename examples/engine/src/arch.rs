@@ -21,7 +21,7 @@ use crate::{
     kv_types::{KvTypes, dtype_of, format_of},
     ops::{KvLayer, Rope},
     streaming::Streaming,
-    weights::{LayerDims, WeightDims, WeightFormat},
+    weights::{GpuWeights, LayerDims, WeightDims, WeightFormat},
 };
 
 /// Which pool a layer's keys and values are in.
@@ -109,6 +109,8 @@ pub struct Arch {
     pub batch_invariant: bool,
     /// Whether scales of keys and values are f32, as the kernels of a GPU want them, and not f16.
     pub wide_scales: bool,
+    /// How a GPU keeps the matrices.
+    pub gpu_weights: GpuWeights,
 }
 
 impl Arch {
@@ -143,6 +145,7 @@ impl Arch {
             trained_context: model.context_length,
             batch_invariant: false,
             wide_scales: false,
+            gpu_weights: GpuWeights::default(),
         };
         for layer in &model.layers {
             let attention =

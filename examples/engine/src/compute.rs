@@ -13,6 +13,7 @@ use crate::{
     model::ScratchUnits,
     operations::Operations,
     ops::{Cpu, CpuRun},
+    weights::GpuWeights,
 };
 
 /// A space that models are served from.
@@ -112,6 +113,10 @@ impl Compute for Host {
             let remedy = "the CPU multiplies one row otherwise than many: serve from --device cuda:0, or leave it out"
                 .to_owned();
             return Err(EngineError::Setting { name: "batch-invariant", value: "given".to_owned(), remedy });
+        }
+        if settings.gpu_weights != GpuWeights::default() {
+            let remedy = "the CPU keeps weights as they are in the file: leave it out".to_owned();
+            return Err(EngineError::Setting { name: "weights", value: "given".to_owned(), remedy });
         }
         Ok(())
     }

@@ -18,6 +18,7 @@ use crate::{
     offload::GpuLayers,
     ops,
     streaming::Streaming,
+    weights::GpuWeights,
 };
 
 /// Settings of an engine. `Default` serves four sequences of up to 2048 tokens on all cores.
@@ -77,6 +78,8 @@ pub struct Settings {
     /// Whether the logits of an answer, and so its tokens, are the same to the bit whatever is served beside it. On a GPU this takes kernels that are slower for few or
     /// for many requests.
     pub batch_invariant: bool,
+    /// How a GPU keeps weight matrices.
+    pub gpu_weights: GpuWeights,
     /// Requests that may wait.
     pub queue: usize,
     /// Levels, ladder and admission.
@@ -116,6 +119,7 @@ impl Default for Settings {
             kv_low: None,
             graphs: 0,
             batch_invariant: false,
+            gpu_weights: GpuWeights::default(),
             queue: 64,
             pressure: admission::Settings::default(),
             costs: None,
@@ -216,6 +220,7 @@ impl Settings {
             arch = arch.with_ring(self.kv_residual)?;
         }
         arch.batch_invariant = self.batch_invariant;
+        arch.gpu_weights = self.gpu_weights;
         match self.kv_low {
             Some(low) => arch.with_low(low, self.kv_rotation),
             None => Ok(arch),

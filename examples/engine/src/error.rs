@@ -135,6 +135,10 @@ pub enum EngineError {
     /// A kernel outside of a launch.
     #[error(transparent)]
     Kernel(#[from] KernelError),
+    /// Weights that cannot be tiled for a GPU.
+    #[cfg(feature = "cuda")]
+    #[error(transparent)]
+    Tile(#[from] memtier_cuda::kernels::TileError),
     /// A prompt does not fit.
     #[error(
         "the prompt has {tokens} tokens and a sequence holds {most}: shorten it, or raise --max-seq-len (the model was trained on {trained})"

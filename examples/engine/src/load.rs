@@ -1,8 +1,12 @@
 //! Loading: every tensor is packed into a staging buffer, piece by piece, and uploaded.
 
 use engine_kernels::{Format, GROUP_ROWS, dequantize_raw_row, f32_to_bf16, group_bytes, groups, pack_parallel};
+#[cfg(feature = "cuda")]
+use memtier::PackedFormat;
 use memtier::{Fits, Load, Packed, Recorder, Space, StableSpanMut, Staging, Uploading};
 
+#[cfg(feature = "cuda")]
+use crate::cuda::tile_rows;
 use crate::{
     EngineError, ModelFile,
     arch::{Arch, MATRICES, matrix},
@@ -104,7 +108,14 @@ impl<S: Space> Loader<'_, '_, S> {
         if to.meta().format == WeightFormat::Bf16 {
             return self.bf16(format, bytes, (rows, columns), row_bytes, to);
         }
-        let group = group_bytes(format, columns).ok_or_else(overflow)?;
+        let group = match to.meta().format {
+            #[cfg(feature = "cuda")]
+            WeightFormat::Tiled(tiling) => {
+                let strip = tiling.bytes(&[GROUP_ROWS, columns]).and_then(|bytes| usize::try_from(bytes.count()).ok());
+                strip.ok_or_else(overflow)?
+            }
+            _ => group_bytes(format, columns).ok_or_else(overflow)?,
+        };
         let at_once = (PIECE / group).clamp(1, groups(rows).max(1));
         let mut piece = self.staging.take::<Packed<WeightFormat>>(at_once * group)?;
         let mut at = 0;
@@ -113,7 +124,12 @@ impl<S: Space> Loader<'_, '_, S> {
         {
             let count = (rows - first_row).min(at_once * GROUP_ROWS);
             let packed = groups(count) * group;
-            pack_parallel(self.cpu.pool(), format, count, columns, bytes, &mut piece[..packed])?;
+            let to_pack = &mut piece[..packed];
+            match to.meta().format {
+                #[cfg(feature = "cuda")]
+                WeightFormat::Tiled(_) => tile_rows(self.cpu.pool(), format, bytes, (count, columns), to_pack)?,
+                _ => pack_parallel(self.cpu.pool(), format, count, columns, bytes, to_pack)?,
+            }
             piece.upload_part(self.on, to, at, packed)?;
             at += packed;
             self.advance(bytes.len() as u64);

@@ -1,7 +1,11 @@
 //! The buffers of a transformer: what the engine annotates, and what memtier prices, carves and owns.
 
+use std::str::FromStr;
+
 use engine_kernels::{Format, packed_bytes};
 use memtier::{Bytes, Packed, PackedFormat, tier};
+#[cfg(feature = "cuda")]
+use memtier_cuda::kernels::Tiling;
 
 /// How a weight matrix is stored.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -10,6 +14,31 @@ pub enum WeightFormat {
     Packed(Format),
     /// As bf16, row by row, for the CUDA kernels: converted when it is uploaded.
     Bf16,
+    /// In about as many bits as in the file, in tiles for the CUDA kernels.
+    #[cfg(feature = "cuda")]
+    Tiled(Tiling),
+}
+
+/// How a GPU keeps weight matrices; the CPU keeps them as they are in the file.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum GpuWeights {
+    /// In the file's bits, in tiles, where there are tiles of that format (`Q4_0`, `Q4_1`, `Q4_K`, `Q5_0`, `Q6_K`, `Q8_0`); bf16 elsewhere.
+    #[default]
+    File,
+    /// All of them as bf16.
+    Bf16,
+}
+
+impl FromStr for GpuWeights {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text {
+            "file" => Ok(GpuWeights::File),
+            "bf16" => Ok(GpuWeights::Bf16),
+            _ => Err(format!("`{text}` is no way to keep weights: write file or bf16")),
+        }
+    }
 }
 
 impl WeightFormat {
@@ -18,6 +47,8 @@ impl WeightFormat {
         match self {
             WeightFormat::Packed(format) => format.is_float(),
             WeightFormat::Bf16 => true,
+            #[cfg(feature = "cuda")]
+            WeightFormat::Tiled(_) => true,
         }
     }
 }
@@ -28,6 +59,8 @@ impl PackedFormat for WeightFormat {
         match self {
             WeightFormat::Packed(format) => packed_bytes(*format, rows, columns).map(Bytes::new),
             WeightFormat::Bf16 => (rows as u64).checked_mul(columns as u64)?.checked_mul(2).map(Bytes::new),
+            #[cfg(feature = "cuda")]
+            WeightFormat::Tiled(tiling) => tiling.bytes(shape),
         }
     }
 }

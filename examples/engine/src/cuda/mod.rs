@@ -3,6 +3,7 @@
 
 mod run;
 mod scratch;
+mod weights;
 
 use std::path::{Path, PathBuf};
 
@@ -11,7 +12,7 @@ use memtier::{
     plan::KvDtype,
     reserve::{ReserveKey, StartUp},
 };
-use memtier_cuda::{AllocationCounter, CountError, CudaBackend, Kernels, kernels::MatrixFormat};
+use memtier_cuda::{AllocationCounter, CountError, CudaBackend, Kernels};
 
 use crate::{
     EngineError,
@@ -19,9 +20,10 @@ use crate::{
     compute::Compute,
     config::Settings,
     ops::{Cpu, Rope},
-    weights::{RopeDims, WeightFormat},
+    weights::{GpuWeights, RopeDims},
 };
 pub use run::CudaRun;
+pub(crate) use weights::tile_rows;
 
 /// What the plan keeps for each CUDA graph of a pass, some two hundred launches: an assumption.
 const GRAPH_BYTES: Bytes = Bytes::mib(2);
@@ -57,12 +59,6 @@ impl Gpu {
     /// The memory of the device.
     pub fn backend(&self) -> &CudaBackend {
         &self.backend
-    }
-}
-
-impl MatrixFormat for WeightFormat {
-    fn is_bf16(&self) -> bool {
-        *self == WeightFormat::Bf16
     }
 }
 
@@ -156,7 +152,10 @@ impl Compute for Cuda {
         if let Some(width) = widths.into_iter().find(|width| !width.is_multiple_of(8)) {
             return Err(unsupported(format!("rows of {width} elements on a GPU"), "they must be a multiple of 8"));
         }
-        arch.weights = arch.weights.in_bf16();
+        arch.weights = match arch.gpu_weights {
+            GpuWeights::File => weights::in_tiles(arch.weights),
+            GpuWeights::Bf16 => arch.weights.in_bf16(),
+        };
         if arch.ropes.iter().any(|rope| rope.factors.is_some()) {
             // Kernels read them from memory.
             let pairs = |rope: &Rope| rope.factors.as_ref().map_or(1, |factors| factors.len());

@@ -8,10 +8,13 @@ use memtier::{
 };
 use memtier_cuda::{
     Kernels,
-    kernels::{self as k, DecodeShape, DecodeWork, HeadNorms, Inputs, Matrix, PagedKv, PrefillShape, RopeShape},
+    kernels::{self as k, DecodeShape, DecodeWork, HeadNorms, Inputs, PagedKv, PrefillShape, RopeShape},
 };
 
-use super::scratch::{Units, shares};
+use super::{
+    scratch::{Units, shares},
+    weights::{Matrices, matrices},
+};
 use crate::{
     arch::LayerArch,
     forward::Pass,
@@ -34,6 +37,7 @@ struct Buffers<'p, P: Place> {
     partial: StableSpanMut<'p, f32, P>,
     arrived: StableSpanMut<'p, u32, P>,
     sees: StableSpanMut<'p, u32, P>,
+    wide: StableSpanMut<'p, bf16, P>,
 }
 
 impl<'p, P: Place> Buffers<'p, P> {
@@ -51,6 +55,7 @@ impl<'p, P: Place> Buffers<'p, P> {
             partial: scratch.take(units.partial)?,
             arrived: scratch.take(units.arrived)?,
             sees: scratch.take(units.tokens)?,
+            wide: scratch.take(units.unpacked)?,
         })
     }
 }
@@ -63,9 +68,9 @@ pub struct CudaRun<'p, P: Place<Space = Cuda>> {
 }
 
 /// What launches of a pass take, and how they read the residual stream.
-struct Device<'p, P: Place<Space = Cuda>> {
-    launch: Launch<'p, Cuda, P>,
-    kernels: Kernels,
+pub(super) struct Device<'p, P: Place<Space = Cuda>> {
+    pub(super) launch: Launch<'p, Cuda, P>,
+    pub(super) kernels: Kernels,
     /// The norm through which the residual stream is read next.
     norm: Option<StableSpan<'p, f32, P>>,
 }
@@ -84,13 +89,27 @@ impl<P: Place<Space = Cuda>> Device<'_, P> {
         normed: &'x mut StableSpanMut<'_, bf16, P>,
         rows: usize,
     ) -> Result<Inputs<'x, P>, LaunchError> {
-        let Launch { on, arch, .. } = self.launch;
-        let weight = self.norm.ok_or(LaunchError::Unsupported { what: "residual stream", why: "no norm was named" })?;
+        let weight = self.weight()?;
         if self.few(rows, weight.len()) {
-            return Ok(Inputs::Normed { x: x.read(), weight, epsilon: arch.epsilon });
+            return Ok(Inputs::Normed { x: x.read(), weight, epsilon: self.launch.arch.epsilon });
         }
-        k::rms_norm_wide(on, &self.kernels, normed, x, weight, (rows, arch.epsilon))?;
-        Ok(Inputs::Plain(normed.read()))
+        self.normed(x, normed, rows).map(Inputs::Plain)
+    }
+
+    /// The same in `normed`, however few they are.
+    fn normed<'x>(
+        &self,
+        x: &StableSpanMut<'_, f32, P>,
+        normed: &'x mut StableSpanMut<'_, bf16, P>,
+        rows: usize,
+    ) -> Result<StableSpan<'x, bf16, P>, LaunchError> {
+        let Launch { on, arch, .. } = self.launch;
+        k::rms_norm_wide(on, &self.kernels, normed, x, self.weight()?, (rows, arch.epsilon))?;
+        Ok(normed.read())
+    }
+
+    fn weight(&self) -> Result<StableSpan<'_, f32, P>, LaunchError> {
+        self.norm.ok_or(LaunchError::Unsupported { what: "residual stream", why: "no norm was named" })
     }
 }
 
@@ -133,7 +152,11 @@ impl<'p, P: Place<Space = Cuda>> Operations<'p, Cuda, P> for CudaRun<'p, P> {
         factor: f32,
     ) -> Result<(), LaunchError> {
         let Device { launch, kernels, .. } = &self.device;
-        k::embed(launch.on, kernels, &mut self.buffers.x, Matrix::packed(table)?, tokens, factor)
+        let x = &mut self.buffers.x;
+        match matrices([table])? {
+            Matrices::Wide([table]) => k::embed(launch.on, kernels, x, table, tokens, factor),
+            Matrices::Tiled([table]) => k::embed_tiled(launch.on, kernels, x, table, tokens, factor),
+        }
     }
 
     fn norm(&mut self, weight: StableSpan<'p, f32, P>) -> Result<(), LaunchError> {
@@ -160,17 +183,25 @@ impl<'p, P: Place<Space = Cuda>> Operations<'p, Cuda, P> for CudaRun<'p, P> {
         self.look(attention.layer, &cache.pool.slab(), cache.table.ids())
     }
 
-    fn gate(&mut self, matrices: [MatrixSpan<'_, P>; 2], activation: Activation) -> Result<(), LaunchError> {
+    fn gate(&mut self, of: [MatrixSpan<'_, P>; 2], activation: Activation) -> Result<(), LaunchError> {
         let Device { launch: Launch { on, pass: Pass { tokens, .. }, .. }, kernels, .. } = &self.device;
-        let Buffers { x, normed, ffn, .. } = &mut self.buffers;
-        let [gate, up] = [Matrix::packed(matrices[0])?, Matrix::packed(matrices[1])?];
+        let Buffers { x, normed, ffn, wide, .. } = &mut self.buffers;
+        let matrices = self.device.matrices(of, wide)?;
         let activation = match activation {
             Activation::Silu => k::Activation::Silu,
             _ => k::Activation::GeluTanh,
         };
-        let mut ffn = head(ffn, tokens * gate.rows())?;
-        let input = self.device.inputs(x, normed, *tokens)?;
-        k::project_gated(on, kernels, &mut ffn, [gate, up], input, (*tokens, activation))
+        let (mut ffn, how) = (head(ffn, tokens * matrices.rows() / 2)?, (*tokens, activation));
+        match matrices {
+            Matrices::Wide(pair) => {
+                let input = self.device.inputs(x, normed, *tokens)?;
+                k::project_gated(on, kernels, &mut ffn, pair, input, how)
+            }
+            Matrices::Tiled(pair) => {
+                let input = self.device.normed(x, normed, *tokens)?;
+                k::project_tiled_gated(on, kernels, &mut ffn, pair, input, how)
+            }
+        }
     }
 
     fn add(
@@ -180,19 +211,25 @@ impl<'p, P: Place<Space = Cuda>> Operations<'p, Cuda, P> for CudaRun<'p, P> {
         post: Option<StableSpan<'_, f32, P>>,
         next: StableSpan<'p, f32, P>,
     ) -> Result<(), LaunchError> {
-        let Device { launch: Launch { on, arch, pass: Pass { tokens, .. }, .. }, kernels, norm } = &mut self.device;
-        let Buffers { x, delta, attn, ffn, .. } = &mut self.buffers;
-        let matrix = Matrix::packed(matrix)?;
+        self.device.norm = Some(next);
+        let Device { launch: Launch { on, arch, pass: Pass { tokens, .. }, .. }, kernels, .. } = &self.device;
+        let Buffers { x, delta, attn, ffn, wide, .. } = &mut self.buffers;
+        let matrix = self.device.matrices([matrix], wide)?;
         let left = match block {
             Block::Attention => attn,
             Block::FeedForward => ffn,
         };
-        let left = Inputs::Plain(part(left.read(), *tokens * matrix.columns())?);
-        *norm = Some(next);
+        let left = part(left.read(), *tokens * matrix.columns())?;
         let Some(weight) = post else {
-            return k::project_add(on, kernels, x, matrix, left, *tokens);
+            return match matrix {
+                Matrices::Wide([matrix]) => k::project_add(on, kernels, x, matrix, Inputs::Plain(left), *tokens),
+                Matrices::Tiled([matrix]) => k::project_tiled_add(on, kernels, x, matrix, left, *tokens),
+            };
         };
-        k::project_f32(on, kernels, delta, &[matrix], left, *tokens)?;
+        match matrix {
+            Matrices::Wide(matrix) => k::project_f32(on, kernels, delta, &matrix, Inputs::Plain(left), *tokens)?,
+            Matrices::Tiled(matrix) => k::project_tiled_f32(on, kernels, delta, &matrix, left, *tokens)?,
+        }
         k::add_rms_norm(on, kernels, x, &*delta, weight, (*tokens, arch.epsilon))
     }
 
@@ -205,8 +242,17 @@ impl<'p, P: Place<Space = Cuda>> Operations<'p, Cuda, P> for CudaRun<'p, P> {
         let Device { launch: Launch { on, arch, .. }, kernels, .. } = &self.device;
         let Buffers { x, picked, picked_normed, .. } = &mut self.buffers;
         k::gather_rows(on, kernels, picked, x.read(), picks, arch.weights.hidden)?;
-        let input = self.device.inputs(picked, picked_normed, picks.len())?;
-        k::project_f32(on, kernels, out, &[Matrix::packed(matrix)?], input, picks.len())
+        match matrices([matrix])? {
+            Matrices::Wide(matrix) => {
+                let input = self.device.inputs(picked, picked_normed, picks.len())?;
+                k::project_f32(on, kernels, out, &matrix, input, picks.len())
+            }
+            // However many rows they are: unpacked, the largest of all matrices would take more room than all others.
+            Matrices::Tiled(matrix) => {
+                let input = self.device.normed(picked, picked_normed, picks.len())?;
+                k::project_tiled_f32(on, kernels, out, &matrix, input, picks.len())
+            }
+        }
     }
 
     fn softcap(&self, logits: &mut StableSpanMut<'_, f32, P>, cap: f32) -> Result<(), LaunchError> {
@@ -247,23 +293,33 @@ impl<P: Place<Space = Cuda>> CudaRun<'_, P> {
         let Device { launch: Launch { on, arch, pass: Pass { tokens, .. }, .. }, kernels, .. } = &self.device;
         let PassRows { rows, positions, .. } = self.rows;
         let Attention { layer, matrices, head_norms, rope, angles, .. } = attention;
-        let Buffers { x, normed, qkv, q, .. } = &mut self.buffers;
-        let [of_q, of_k, of_v] = *matrices;
-        let matrices = [Matrix::packed(of_q)?, Matrix::packed(of_k)?, Matrix::packed(of_v)?];
-        let mut q = head(q, tokens * matrices[0].rows())?;
-        let mut qkv = head(qkv, tokens * matrices.iter().map(Matrix::rows).sum::<usize>())?;
+        let Buffers { x, normed, qkv, q, wide, .. } = &mut self.buffers;
+        let mut q = head(q, tokens * matrices[0].meta().rows)?;
+        let matrices = self.device.matrices(*matrices, wide)?;
+        let mut qkv = head(qkv, tokens * matrices.rows())?;
         let style = match rope.style {
             RopeStyle::Interleaved => k::RopeStyle::Interleaved,
             _ => k::RopeStyle::Halves,
         };
         let shapes = (paged(layer), RopeShape { heads: layer.kv.params.heads, pairs: rope.dims / 2, style });
-        let (at, input) = ([rows, positions], self.device.inputs(x, normed, *tokens)?);
-        // One token, no norms of heads and nothing to scale: straight from the residual stream. Otherwise through the projected rows.
-        let straight = head_norms.is_none() && !shapes.0.e4m3;
-        if *tokens == 1 && straight && self.device.few(1, arch.weights.hidden) {
-            return k::project_rope_kv_write(on, kernels, &mut q, slab, ids, matrices, input, *angles, at, shapes);
+        let at = [rows, positions];
+        match matrices {
+            Matrices::Wide(matrices) => {
+                let input = self.device.inputs(x, normed, *tokens)?;
+                // One token, no norms of heads and nothing to scale: straight from the residual stream. Otherwise through the projected
+                // rows.
+                let straight = head_norms.is_none() && !shapes.0.e4m3;
+                if *tokens == 1 && straight && self.device.few(1, arch.weights.hidden) {
+                    let (q, angles) = (&mut q, *angles);
+                    return k::project_rope_kv_write(on, kernels, q, slab, ids, matrices, input, angles, at, shapes);
+                }
+                k::project(on, kernels, &mut qkv, &matrices, input, *tokens)?;
+            }
+            Matrices::Tiled(matrices) => {
+                let input = self.device.normed(x, normed, *tokens)?;
+                k::project_tiled(on, kernels, &mut qkv, &matrices, input, *tokens)?;
+            }
         }
-        k::project(on, kernels, &mut qkv, &matrices, input, *tokens)?;
         let norms = head_norms.map(|[q, k]| HeadNorms { q, k, epsilon: arch.epsilon });
         k::rope_kv_write(on, kernels, &mut q, slab, ids, qkv.read(), *angles, at, norms, shapes)
     }

@@ -3,6 +3,7 @@
 use memtier::{Bytes, SizeError};
 use memtier_cuda::kernels::DecodeShape;
 
+use super::weights::unpacked;
 use crate::{
     arch::{Arch, LayerArch},
     forward::Pass,
@@ -40,6 +41,8 @@ pub(super) struct Units {
     pub(super) tokens: usize,
     /// Logits: f32.
     pub(super) logits: usize,
+    /// Matrices of few bits, those of one product at a time: bf16.
+    pub(super) unpacked: usize,
 }
 
 /// Groups of query heads that one key/value head of a layer has blocks for.
@@ -89,14 +92,15 @@ impl Units {
             arrived: decodes.checked_mul(arrived)?,
             tokens,
             logits: picks.checked_mul(arch.vocab())?,
+            unpacked: unpacked(&arch.weights, tokens, arch.batch_invariant)?,
         })
     }
 
     /// The bytes of all of them, each on a multiple of 256. `None` when they overflow.
     fn bytes(&self, ropes: usize) -> Option<u64> {
-        let Units { hidden, delta, qkv, q, ffn, picked, angles, partial, arrived, tokens, logits } = *self;
+        let Units { hidden, delta, qkv, q, ffn, picked, angles, partial, arrived, tokens, logits, unpacked } = *self;
         let wide = [hidden, delta, picked, partial, arrived, tokens, logits].map(|units| (units, 4));
-        let half = [hidden, qkv, q, q, ffn, picked].map(|units| (units, 2));
+        let half = [hidden, qkv, q, q, ffn, picked, unpacked].map(|units| (units, 2));
         let angles = std::iter::repeat_n((angles, 4), ropes);
         wide.into_iter().chain(half).chain(angles).try_fold(0u64, |sum, (units, size)| {
             sum.checked_add((units as u64).checked_mul(size)?.checked_next_multiple_of(256)?)

@@ -2,6 +2,7 @@
 #![allow(unreachable_pub, reason = "a module of tests has no outside")]
 #![allow(dead_code, reason = "each test uses a part of this")]
 
+pub mod quantised;
 pub mod server;
 
 use std::{
