@@ -114,9 +114,9 @@ impl Compute for Host {
                 .to_owned();
             return Err(EngineError::Setting { name: "batch-invariant", value: "given".to_owned(), remedy });
         }
-        if settings.gpu_weights != GpuWeights::default() {
+        if settings.gpu_weights == Some(GpuWeights::Bf16) {
             let remedy = "the CPU keeps weights as they are in the file: leave it out".to_owned();
-            return Err(EngineError::Setting { name: "weights", value: "given".to_owned(), remedy });
+            return Err(EngineError::Setting { name: "weights", value: "bf16".to_owned(), remedy });
         }
         Ok(())
     }

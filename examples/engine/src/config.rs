@@ -78,8 +78,8 @@ pub struct Settings {
     /// Whether the logits of an answer, and so its tokens, are the same to the bit whatever is served beside it. On a GPU this takes kernels that are slower for few or
     /// for many requests.
     pub batch_invariant: bool,
-    /// How a GPU keeps weight matrices.
-    pub gpu_weights: GpuWeights,
+    /// How a GPU keeps weight matrices; `None` is its default. The CPU keeps them as they are in the file.
+    pub gpu_weights: Option<GpuWeights>,
     /// Requests that may wait.
     pub queue: usize,
     /// Levels, ladder and admission.
@@ -119,7 +119,7 @@ impl Default for Settings {
             kv_low: None,
             graphs: 0,
             batch_invariant: false,
-            gpu_weights: GpuWeights::default(),
+            gpu_weights: None,
             queue: 64,
             pressure: admission::Settings::default(),
             costs: None,
@@ -220,7 +220,7 @@ impl Settings {
             arch = arch.with_ring(self.kv_residual)?;
         }
         arch.batch_invariant = self.batch_invariant;
-        arch.gpu_weights = self.gpu_weights;
+        arch.gpu_weights = self.gpu_weights.unwrap_or_default();
         match self.kv_low {
             Some(low) => arch.with_low(low, self.kv_rotation),
             None => Ok(arch),

@@ -212,6 +212,7 @@ fn absurd_flags_are_one_line() {
         ("--kv-type", &["q4_0", "q5_1", "int8", ""]),
         ("--kv-type-layers", &["0", "2=f16", "1-0=f16", "0=q8_0", ""]),
         ("--stream-window", &["0", "2048", "x", &most]),
+        ("--weights", &["bf16", "int4", ""]),
         ("--cut-to", &["0", "x"]),
         ("--pressure-config", &["/nowhere/at/all"]),
         ("--cost-anchors", &["/nowhere/at/all"]),

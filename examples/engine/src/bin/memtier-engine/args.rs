@@ -93,7 +93,7 @@ Serves a GGUF model from memory that was planned to the byte.
   --draft N             tokens that an answer guesses ahead, from what it has seen; no token differs (0)
   --no-prefix-cache     compute every prompt anew
   --batch-invariant     on a GPU: an answer's logits, and so its tokens, are the same to the bit whatever is served beside it
-  --weights AS          on a GPU: file, in the file's bits where there are kernels for them, or bf16 (file)
+  --weights AS          on a GPU: file, in the file's bits where there are kernels for them, or bf16 (bf16)
   --window-snapshots N  copies of sliding windows for cached prompts (2)
   --cold-blocks N       blocks of a second tier for cached prompts that the pool has no room for (0)
   --cold-snapshots N    copies of sliding windows beside them (8)
@@ -334,7 +334,7 @@ pub(crate) fn read(args: impl Iterator<Item = OsString>) -> Result<Option<Args>,
             "max-slots" => read.settings.max_slots = Some(parse(&flag, value, count)?),
             "queue" => read.settings.queue = parse(&flag, value, count)?,
             "kv-low" => read.settings.kv_low = Some(kv_type(&flag, value)?),
-            "weights" => read.settings.gpu_weights = parse(&flag, value, "file or bf16")?,
+            "weights" => read.settings.gpu_weights = Some(parse(&flag, value, "file or bf16")?),
             "kv-type" => read.settings.kv_types.rest = kv_type(&flag, value)?,
             "kv-type-layers" => {
                 let all = value.to_string_lossy().contains("rest");
