@@ -6,7 +6,7 @@
 mod common;
 mod reference;
 
-use common::{GEMMA3, RealModel, SMOLLM2, Temporary, fixture_text, quantised::quantised, tiny_file};
+use common::{GEMMA3, RealModel, SMOLLM2, Temporary, fixture_text, quantised::few_bits, tiny_file};
 use memtier::{Bytes, Cuda, plan::KvDtype};
 use memtier_cuda::OpenError;
 use memtier_engine::{
@@ -78,24 +78,13 @@ fn stretched(test: &str) -> (&'static str, Temporary) {
     ("llama-stretched", Temporary::new(&format!("{test}-stretched.gguf"), &file.to_bytes()))
 }
 
-/// A Llama whose matrices have few bits: of one kind, of several in one launch, and one without tiles beside two with them.
-fn few_bits(test: &str) -> (&'static str, Temporary) {
-    let model =
-        TinyModel { hidden: 256, head_dim: 64, feed_forward: 256, context: 512, layers: 3, ..TinyModel::llama(33) };
-    let of = |name: &str| {
-        let (layer, tensor) = name.strip_prefix("blk.").and_then(|rest| rest.split_once('.')).unwrap_or(("", name));
-        Some(match (layer, tensor.trim_end_matches(".weight")) {
-            ("0", "attn_v") => TensorType::Q6_K,
-            ("0", "ffn_down") => TensorType::Q8_0,
-            ("0", "attn_output") => TensorType::Q5_0,
-            ("0", _) => TensorType::Q4_K,
-            ("1", "attn_q" | "ffn_gate") => TensorType::Q5_1,
-            ("1", _) => TensorType::Q4_0,
-            ("2", _) => TensorType::Q4_1,
-            _ => TensorType::Q8_0,
-        })
-    };
-    ("llama-few-bits", quantised(&format!("{test}-few-bits"), model, of))
+/// All of them, or the ones of these names where a device is slow.
+fn some(
+    gpu: &Gpu,
+    models: impl IntoIterator<Item = (&'static str, Temporary)>,
+    names: &[&str],
+) -> Vec<(&'static str, Temporary)> {
+    models.into_iter().filter(|(name, _)| sized(gpu, true, names.contains(name))).collect()
 }
 
 fn on_gpu(gpu: &Gpu, file: &ModelFile, settings: &Settings) -> Llm<Cuda> {
@@ -204,7 +193,7 @@ fn keys_and_values_of_fp8_are_read_as_the_cpu_reads_its_own() {
     let answer = sized(&gpu, 12, 3);
     // All layers, and all but the first, which is f16 in the same blocks.
     let types = [KvTypes::all(KvDtype::Fp8Head), "0=f16,rest=fp8".parse().unwrap()];
-    for (name, path) in tiny("keys_and_val") {
+    for (name, path) in some(&gpu, tiny("keys_and_val"), &["llama", "gemma3-d256"]) {
         let file = ModelFile::open(path.path()).unwrap();
         let (long, reference) = (prompts(&gpu, 288)[4].clone(), Reference::open(path.path()));
         let exact = reference.session(KvPrecision::F16).extend(&long, LogitsOf::From(0)).logits;
@@ -309,7 +298,8 @@ fn weights_of_few_bits_take_what_they_have_in_the_plan_and_on_the_device() {
 fn replayed_passes_choose_what_launched_ones_choose() {
     let Some(gpu) = gpu() else { return };
     let answer = sized(&gpu, 60, 5);
-    for (name, file) in tiny("replayed_pas").into_iter().chain([few_bits("replayed_pas")]) {
+    let models = tiny("replayed_pas").into_iter().chain([few_bits("replayed_pas")]);
+    for (name, file) in some(&gpu, models, &["gemma3", "llama-few-bits"]) {
         let file = ModelFile::open(file.path()).unwrap();
         let mut eager = on_gpu(&gpu, &file, &settings(&gpu));
         let mut graphs = on_gpu(&gpu, &file, &Settings { graphs: 6, ..settings(&gpu) });
@@ -372,7 +362,8 @@ fn does_not_depend_on_the_batch(gpu: &Gpu, name: &str, file: &ModelFile, prompts
 fn answers_do_not_depend_on_the_batch_where_that_is_asked_for() {
     let Some(gpu) = gpu() else { return };
     let mut seen = false;
-    for (name, path) in tiny("answers_do_n").into_iter().chain([few_bits("answers_do_n")]) {
+    let models = tiny("answers_do_n").into_iter().chain([few_bits("answers_do_n")]);
+    for (name, path) in some(&gpu, models, &["llama", "llama-few-bits"]) {
         let file = ModelFile::open(path.path()).unwrap();
         seen |= does_not_depend_on_the_batch(&gpu, name, &file, &prompts(&gpu, 288), sized(&gpu, 60, 4));
     }

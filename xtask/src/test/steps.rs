@@ -116,15 +116,20 @@ fn on_emulated(given: &Given) -> Vec<Task> {
     let mut compiler = gpu::compiler(&[], &kernels, &gpu::ALSO);
     compiler.arg("--emulated").envs(given.nvrtc.iter().map(|(name, value)| (name, value)));
     let mut command = others(["--test", "gpu_*", "--test", "kernel_macro", "--", "--show-output"]);
-    command
-        .env("LD_LIBRARY_PATH", emulated::library_path(&driver))
-        .env("MEMTIER_KERNELS", &kernels)
-        .env("MEMTIER_REQUIRE_GPU", "1");
+    let mut engine = cargo(["test", "--no-fail-fast", "-p", "memtier-engine", "--features", "cuda"]);
+    engine.args(["--test", "gpu*", "--", "--show-output"]);
+    for tests in [&mut command, &mut engine] {
+        tests
+            .env("LD_LIBRARY_PATH", emulated::library_path(&driver))
+            .env("MEMTIER_KERNELS", &kernels)
+            .env("MEMTIER_REQUIRE_GPU", "1");
+    }
     vec![
         check("the emulated driver", emulated::driver()),
         check("the emulated driver as libcuda.so", emulated::install(&driver)),
         check("kernels as PTX", compiler),
         tests("GPU tests on the emulated device", command),
+        tests("GPU tests of the engine on the emulated device", engine),
     ]
 }
 

@@ -63,3 +63,23 @@ pub fn quantised(name: &str, model: TinyModel, of: impl Fn(&str) -> Option<Tenso
     }
     Temporary::new(&format!("{name}.gguf"), &to.to_bytes())
 }
+
+/// A Llama whose matrices have few bits: of one kind, of several in one launch, and one without tiles beside two with them.
+pub fn few_bits(test: &str) -> (&'static str, Temporary) {
+    let model =
+        TinyModel { hidden: 256, head_dim: 64, feed_forward: 256, context: 512, layers: 3, ..TinyModel::llama(33) };
+    let of = |name: &str| {
+        let (layer, tensor) = name.strip_prefix("blk.").and_then(|rest| rest.split_once('.')).unwrap_or(("", name));
+        Some(match (layer, tensor.trim_end_matches(".weight")) {
+            ("0", "attn_v") => TensorType::Q6_K,
+            ("0", "ffn_down") => TensorType::Q8_0,
+            ("0", "attn_output") => TensorType::Q5_0,
+            ("0", _) => TensorType::Q4_K,
+            ("1", "attn_q" | "ffn_gate") => TensorType::Q5_1,
+            ("1", _) => TensorType::Q4_0,
+            ("2", _) => TensorType::Q4_1,
+            _ => TensorType::Q8_0,
+        })
+    };
+    ("llama-few-bits", quantised(&format!("{test}-few-bits"), model, of))
+}
