@@ -32,7 +32,7 @@ mod vmm;
 pub use backend::{CudaBackend, CudaOptions, DeviceMemory};
 pub use compile::{KernelUse, compile_for_emulation, compile_kernels, compile_source, compile_source_for_emulation};
 pub use counting::{AllocationCounter, Allocations, Calls, CountError, Taken};
-pub use cublaslt::{CublasLt, LtError, LtProduct};
+pub use cublaslt::{CublasLt, LtError, LtOutput, LtPlans, LtProduct, LtShape, LtVersion};
 pub use driver::DeviceInfo;
 pub use entry::{KernelEntry, KernelModule, LaunchGrid, LoadedKernel};
 pub use error::{DriverError, KernelError, OpenError};

@@ -36,7 +36,7 @@ unsafe impl Send for CudaStream {}
 unsafe impl Sync for CudaStream {}
 
 impl CudaStream {
-    fn open(context: &Arc<Context>) -> Result<Self, DriverError> {
+    pub(crate) fn open(context: &Arc<Context>) -> Result<Self, DriverError> {
         context.bind()?;
         let mut raw = ptr::null_mut();
         let flags = sys::CUstream_flags::CU_STREAM_NON_BLOCKING as u32;

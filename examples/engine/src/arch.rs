@@ -105,6 +105,8 @@ pub struct Arch {
     pub cold_snapshots: usize,
     /// The context the model was trained on.
     pub trained_context: u32,
+    /// Bytes that a vendor's library for products of prompts works in; 0 without one.
+    pub library: usize,
     /// Whether a row of a pass gives the same bits whatever rows are beside it.
     pub batch_invariant: bool,
     /// Whether scales of keys and values are f32, as the kernels of a GPU want them, and not f16.
@@ -143,6 +145,7 @@ impl Arch {
             cold_blocks: 0,
             cold_snapshots: 0,
             trained_context: model.context_length,
+            library: 0,
             batch_invariant: false,
             wide_scales: false,
             gpu_weights: GpuWeights::default(),

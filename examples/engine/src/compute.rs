@@ -63,6 +63,18 @@ pub trait Compute: Space {
     /// [`EngineError::Unsupported`] names what there are no kernels for.
     fn prepare(arch: Arch) -> Result<Arch, EngineError>;
 
+    /// Launches of this model with what vendors' libraries have for it, before anything is planned: what a library works in becomes a
+    /// part of `arch`. One that is not there, or not wanted, is no error.
+    fn with_libraries(ops: Self::Ops, _arch: &mut Arch, _settings: &Settings) -> Self::Ops {
+        ops
+    }
+
+    /// The vendors' libraries that are used, with their versions, as a library reserve is remembered by; and a sentence for people, who
+    /// want to know why one is not.
+    fn libraries(_ops: &Self::Ops) -> Option<(String, String)> {
+        None
+    }
+
     /// What one pass takes of the scratch stack.
     ///
     /// # Errors

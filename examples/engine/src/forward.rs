@@ -79,7 +79,8 @@ pub fn forward<'p, C: Compute, P: Place<Space = C>>(
     };
     let mut caches = Caches { kv, table, low, low_table, ring, ring_table, window, window_table };
     let angles = Angles::new::<C>(launch, rows, weights.ropes, &mut scratch)?;
-    let mut run = C::Run::begin(launch, rows, &mut scratch)?;
+    let library = work.library.as_mut().map(|span| head(span, arch.library)).transpose()?;
+    let mut run = C::Run::begin(launch, rows, library, &mut scratch)?;
     if arch.weights.ends {
         run.embed(weights.embed, part(work.tokens.read(), tokens)?, arch.embed_scale)?;
     }

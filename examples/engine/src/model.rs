@@ -84,7 +84,7 @@ pub fn spec<S: Space>(arch: &Arch, config: &Config) -> ModelSpec<S> {
     let cold_window = (arch.cold_snapshots as u64).saturating_mul(arch.window_blocks() as u64);
     ModelSpec {
         weights: arch.weights.clone(),
-        work: WorkDims { tokens: pass_tokens(config), rows, picks: picks(config) },
+        work: WorkDims { tokens: pass_tokens(config), rows, picks: picks(config), library: arch.library },
         kv,
         table,
         low: (arch.low_units > 0).then_some(low),

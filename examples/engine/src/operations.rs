@@ -133,13 +133,14 @@ pub trait Operations<'p, C: Compute, P: Place<Space = C>>: Sized {
         sinks: Option<Streaming>,
     ) -> Result<(), LaunchError>;
 
-    /// Takes the buffers.
+    /// Takes the buffers. `library` is what a vendor's library works in, where one is used.
     ///
     /// # Errors
     /// [`LaunchError`], of full scratch too.
     fn begin(
         launch: Launch<'p, C, P>,
         rows: PassRows<'p, P>,
+        library: Option<StableSpanMut<'p, u8, P>>,
         scratch: &mut ScratchFrame<'p, P>,
     ) -> Result<Self, LaunchError>;
 

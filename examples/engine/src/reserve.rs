@@ -17,7 +17,10 @@ use crate::{EngineError, arch::Arch, compute::Compute, config::Settings};
 
 /// What an engine of these settings is remembered by.
 fn key<S: Compute>(ops: &S::Ops, arch: &Arch, settings: &Settings) -> ReserveKey {
-    let libraries = concat!("memtier-engine ", env!("CARGO_PKG_VERSION"));
+    let mut libraries = concat!("memtier-engine ", env!("CARGO_PKG_VERSION")).to_owned();
+    if let Some((others, _)) = S::libraries(ops).filter(|(others, _)| !others.is_empty()) {
+        libraries = format!("{libraries}, {others}");
+    }
     let weights = &arch.weights;
     let path = format!(
         "{} layers of {}, vocabulary {}, {} threads, batch {}, chunk {}, {} tokens, {} graphs",
@@ -30,7 +33,7 @@ fn key<S: Compute>(ops: &S::Ops, arch: &Arch, settings: &Settings) -> ReserveKey
         settings.max_seq_len,
         settings.graphs
     );
-    S::reserve_key(ops, libraries, &path)
+    S::reserve_key(ops, &libraries, &path)
 }
 
 /// What the file remembers for these settings, and what is wrong with the file.

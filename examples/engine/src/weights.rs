@@ -240,6 +240,8 @@ pub struct WorkDims {
     pub rows: usize,
     /// Tokens that want logits: one of each sequence, and its drafts.
     pub picks: usize,
+    /// Bytes that a vendor's library works in; 0 without one.
+    pub library: usize,
 }
 
 /// What every step reads: written before the launches, at addresses that never change.
@@ -272,4 +274,8 @@ pub struct Workspace {
     /// The sampled tokens.
     #[shape(picks)]
     pub sampled: u32,
+    /// What a vendor's library for products of prompts works in.
+    #[when(library > 0)]
+    #[shape(library, align = 256)]
+    pub library: u8,
 }

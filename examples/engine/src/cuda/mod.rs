@@ -1,6 +1,7 @@
 //! Serving from a CUDA device: the same bundle, plan, requests and page tables; weights in bf16, keys and values in f16 or e4m3,
 //! and the operations of a pass over CUDA kernels.
 
+mod library;
 mod run;
 mod scratch;
 mod weights;
@@ -22,6 +23,7 @@ use crate::{
     ops::{Cpu, Rope},
     weights::{GpuWeights, RopeDims},
 };
+use library::Library;
 pub use run::CudaRun;
 pub(crate) use weights::tile_rows;
 
@@ -35,6 +37,7 @@ pub struct Gpu {
     kernels: Kernels,
     cpu: Cpu,
     counter: Result<AllocationCounter, CountError>,
+    library: Library,
 }
 
 impl Gpu {
@@ -47,7 +50,7 @@ impl Gpu {
         let backend = CudaBackend::open(ordinal)?;
         let kernels = Kernels::load(&backend, kernels)?;
         let counter = AllocationCounter::start();
-        Ok(Gpu { backend, kernels, cpu: Cpu::new(threads)?, counter })
+        Ok(Gpu { backend, kernels, cpu: Cpu::new(threads)?, counter, library: Library::default() })
     }
 
     /// Where compiled kernels are looked for: `MEMTIER_KERNELS`, or the folder `kernels` beside the program.
@@ -162,6 +165,16 @@ impl Compute for Cuda {
             arch.weights.ropes = arch.ropes.iter().map(|rope| RopeDims { pairs: pairs(rope) }).collect();
         }
         arch.with_wide_scales()
+    }
+
+    fn with_libraries(mut ops: Gpu, arch: &mut Arch, settings: &Settings) -> Gpu {
+        ops.library = Library::open(&ops.backend, arch, settings);
+        arch.library = ops.library.workspace();
+        ops
+    }
+
+    fn libraries(ops: &Gpu) -> Option<(String, String)> {
+        Some((ops.library.version(), ops.library.to_string()))
     }
 
     fn scratch(arch: &Arch, tokens: usize, picks: usize) -> Result<Bytes, SizeError> {

@@ -12,6 +12,7 @@ use memtier_cuda::{
 };
 
 use super::{
+    library::{ByLibrary, LEAST_GATED, by_library},
     scratch::{Units, shares},
     weights::{Matrices, matrices},
 };
@@ -32,6 +33,7 @@ struct Buffers<'p, P: Place> {
     q: StableSpanMut<'p, f16, P>,
     attn: StableSpanMut<'p, bf16, P>,
     ffn: StableSpanMut<'p, bf16, P>,
+    gate_up: StableSpanMut<'p, bf16, P>,
     picked: StableSpanMut<'p, f32, P>,
     picked_normed: StableSpanMut<'p, bf16, P>,
     partial: StableSpanMut<'p, f32, P>,
@@ -50,6 +52,7 @@ impl<'p, P: Place> Buffers<'p, P> {
             q: scratch.take(units.q)?,
             attn: scratch.take(units.q)?,
             ffn: scratch.take(units.ffn)?,
+            gate_up: scratch.take(units.gate_up)?,
             picked: scratch.take(units.picked)?,
             picked_normed: scratch.take(units.picked)?,
             partial: scratch.take(units.partial)?,
@@ -65,6 +68,7 @@ pub struct CudaRun<'p, P: Place<Space = Cuda>> {
     device: Device<'p, P>,
     rows: PassRows<'p, P>,
     buffers: Buffers<'p, P>,
+    library: Option<ByLibrary<'p, P>>,
 }
 
 /// What launches of a pass take, and how they read the residual stream.
@@ -131,6 +135,7 @@ impl<'p, P: Place<Space = Cuda>> Operations<'p, Cuda, P> for CudaRun<'p, P> {
     fn begin(
         launch: Launch<'p, Cuda, P>,
         rows: PassRows<'p, P>,
+        library: Option<StableSpanMut<'p, u8, P>>,
         scratch: &mut ScratchFrame<'p, P>,
     ) -> Result<Self, LaunchError> {
         let units = Units::new(launch.arch, launch.pass);
@@ -138,7 +143,8 @@ impl<'p, P: Place<Space = Cuda>> Operations<'p, Cuda, P> for CudaRun<'p, P> {
         let kernels = launch.ops.kernels.clone().batch_invariant(launch.arch.batch_invariant);
         let mut buffers = Buffers::take(scratch, &units)?;
         k::begin_pass(launch.on, &kernels, &mut buffers.sees, &mut buffers.arrived, rows.positions)?;
-        Ok(CudaRun { device: Device { launch, kernels, norm: None }, rows, buffers })
+        let library = launch.ops.library.within(library);
+        Ok(CudaRun { device: Device { launch, kernels, norm: None }, rows, buffers, library })
     }
 
     fn residual(&mut self) -> &mut StableSpanMut<'p, f32, P> {
@@ -185,16 +191,26 @@ impl<'p, P: Place<Space = Cuda>> Operations<'p, Cuda, P> for CudaRun<'p, P> {
 
     fn gate(&mut self, of: [MatrixSpan<'_, P>; 2], activation: Activation) -> Result<(), LaunchError> {
         let Device { launch: Launch { on, pass: Pass { tokens, .. }, .. }, kernels, .. } = &self.device;
-        let Buffers { x, normed, ffn, wide, .. } = &mut self.buffers;
+        let Buffers { x, normed, ffn, gate_up, wide, .. } = &mut self.buffers;
         let matrices = self.device.matrices(of, wide)?;
         let activation = match activation {
             Activation::Silu => k::Activation::Silu,
             _ => k::Activation::GeluTanh,
         };
-        let (mut ffn, how) = (head(ffn, tokens * matrices.rows() / 2)?, (*tokens, activation));
+        let columns = matrices.rows() / 2;
+        let (mut ffn, how) = (head(ffn, tokens * columns)?, (*tokens, activation));
         match matrices {
             Matrices::Wide(pair) => {
                 let input = self.device.inputs(x, normed, *tokens)?;
+                if *tokens >= LEAST_GATED && self.library.is_some() {
+                    let mut gate_up = head(gate_up, 2 * tokens * columns)?;
+                    let launched = by_library(&mut self.library, input, |plans, x, workspace| {
+                        plans.project(on, &mut gate_up, &pair, (x, *tokens), workspace)
+                    })?;
+                    if launched {
+                        return k::gate(on, kernels, &mut ffn, &gate_up, columns, activation);
+                    }
+                }
                 k::project_gated(on, kernels, &mut ffn, pair, input, how)
             }
             Matrices::Tiled(pair) => {
@@ -219,16 +235,31 @@ impl<'p, P: Place<Space = Cuda>> Operations<'p, Cuda, P> for CudaRun<'p, P> {
             Block::Attention => attn,
             Block::FeedForward => ffn,
         };
-        let left = part(left.read(), *tokens * matrix.columns())?;
+        let (left, rows) = (part(left.read(), *tokens * matrix.columns())?, *tokens);
+        let inputs = Inputs::Plain(left);
         let Some(weight) = post else {
+            let launched = match &matrix {
+                Matrices::Wide([matrix]) => by_library(&mut self.library, inputs, |plans, left, workspace| {
+                    plans.project_add(on, x, *matrix, (left, rows), workspace)
+                })?,
+                Matrices::Tiled(_) => false,
+            };
             return match matrix {
-                Matrices::Wide([matrix]) => k::project_add(on, kernels, x, matrix, Inputs::Plain(left), *tokens),
-                Matrices::Tiled([matrix]) => k::project_tiled_add(on, kernels, x, matrix, left, *tokens),
+                _ if launched => Ok(()),
+                Matrices::Wide([matrix]) => k::project_add(on, kernels, x, matrix, inputs, rows),
+                Matrices::Tiled([matrix]) => k::project_tiled_add(on, kernels, x, matrix, left, rows),
             };
         };
         match matrix {
-            Matrices::Wide(matrix) => k::project_f32(on, kernels, delta, &matrix, Inputs::Plain(left), *tokens)?,
-            Matrices::Tiled(matrix) => k::project_tiled_f32(on, kernels, delta, &matrix, left, *tokens)?,
+            Matrices::Wide([matrix]) => {
+                let launched = by_library(&mut self.library, inputs, |plans, left, workspace| {
+                    plans.project_f32(on, delta, matrix, (left, rows), workspace)
+                })?;
+                if !launched {
+                    k::project_f32(on, kernels, delta, &[matrix], inputs, rows)?;
+                }
+            }
+            Matrices::Tiled(matrix) => k::project_tiled_f32(on, kernels, delta, &matrix, left, rows)?,
         }
         k::add_rms_norm(on, kernels, x, &*delta, weight, (*tokens, arch.epsilon))
     }
@@ -313,7 +344,12 @@ impl<P: Place<Space = Cuda>> CudaRun<'_, P> {
                     let (q, angles) = (&mut q, *angles);
                     return k::project_rope_kv_write(on, kernels, q, slab, ids, matrices, input, angles, at, shapes);
                 }
-                k::project(on, kernels, &mut qkv, &matrices, input, *tokens)?;
+                let launched = by_library(&mut self.library, input, |plans, x, workspace| {
+                    plans.project(on, &mut qkv, &matrices, (x, *tokens), workspace)
+                })?;
+                if !launched {
+                    k::project(on, kernels, &mut qkv, &matrices, input, *tokens)?;
+                }
             }
             Matrices::Tiled(matrices) => {
                 let input = self.device.normed(x, normed, *tokens)?;

@@ -3,7 +3,7 @@
 use memtier::{Bytes, SizeError};
 use memtier_cuda::kernels::DecodeShape;
 
-use super::weights::unpacked;
+use super::{library::LEAST_GATED, weights::unpacked};
 use crate::{
     arch::{Arch, LayerArch},
     forward::Pass,
@@ -29,6 +29,8 @@ pub(super) struct Units {
     pub(super) q: usize,
     /// Between the feed-forward projections: bf16.
     pub(super) ffn: usize,
+    /// Gate and up as a library projects them, side by side: bf16.
+    pub(super) gate_up: usize,
     /// The rows that want logits (f32), and their norm (bf16).
     pub(super) picked: usize,
     /// Cosines and sines: f32.
@@ -86,6 +88,10 @@ impl Units {
             qkv: rows(widest(|layer| layer.q_rows + 2 * layer.kv_rows))?,
             q: rows(widest(|layer| layer.q_rows))?,
             ffn: rows(widest(|layer| layer.ffn))?,
+            gate_up: match arch.library > 0 && tokens >= LEAST_GATED {
+                true => rows(widest(|layer| layer.ffn).checked_mul(2)?)?,
+                false => 1,
+            },
             picked: picks.checked_mul(hidden)?,
             angles: rows(angles)?,
             partial,
@@ -98,9 +104,10 @@ impl Units {
 
     /// The bytes of all of them, each on a multiple of 256. `None` when they overflow.
     fn bytes(&self, ropes: usize) -> Option<u64> {
-        let Units { hidden, delta, qkv, q, ffn, picked, angles, partial, arrived, tokens, logits, unpacked } = *self;
+        let Units { hidden, delta, qkv, q, ffn, gate_up, picked, angles, partial, arrived, tokens, logits, unpacked } =
+            *self;
         let wide = [hidden, delta, picked, partial, arrived, tokens, logits].map(|units| (units, 4));
-        let half = [hidden, qkv, q, q, ffn, picked, unpacked].map(|units| (units, 2));
+        let half = [hidden, qkv, q, q, ffn, gate_up, picked, unpacked].map(|units| (units, 2));
         let angles = std::iter::repeat_n((angles, 4), ropes);
         wide.into_iter().chain(half).chain(angles).try_fold(0u64, |sum, (units, size)| {
             sum.checked_add((units as u64).checked_mul(size)?.checked_next_multiple_of(256)?)

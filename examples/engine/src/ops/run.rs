@@ -79,6 +79,7 @@ impl<'p, P: Place<Space = Host>> Operations<'p, Host, P> for CpuRun<'p, P> {
     fn begin(
         launch: Launch<'p, Host, P>,
         rows: PassRows<'p, P>,
+        _library: Option<StableSpanMut<'p, u8, P>>,
         scratch: &mut ScratchFrame<'p, P>,
     ) -> Result<Self, LaunchError> {
         let units = ScratchUnits::new(launch.arch, launch.pass.tokens, launch.pass.picks)

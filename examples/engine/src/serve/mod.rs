@@ -145,7 +145,8 @@ impl<S: Compute> Llm<S> {
     ) -> Result<Self, EngineError> {
         settings.check()?;
         S::check(settings)?;
-        let arch = S::prepare(settings.arch(file)?)?;
+        let mut arch = S::prepare(settings.arch(file)?)?;
+        let ops = S::with_libraries(ops, &mut arch, settings);
         let measuring = Measuring::begin::<S>(&ops, &arch, settings);
         let mut assignment = Assignment::decide(&arch, settings)?;
         assignment.charge::<S>(&ops, &arch, settings);
@@ -212,7 +213,8 @@ impl<S: Compute> Llm<S> {
     ) -> Result<Vec<(String, MemoryPlan)>, EngineError> {
         settings.check()?;
         S::check(settings)?;
-        let arch = S::prepare(settings.arch(file)?)?;
+        let mut arch = S::prepare(settings.arch(file)?)?;
+        let ops = &S::with_libraries(ops.clone(), &mut arch, settings);
         let mut assignment = Assignment::decide(&arch, settings)?;
         assignment.charge::<S>(ops, &arch, settings);
         let Assignment { main, front } = assignment;
@@ -234,6 +236,11 @@ impl<S: Compute> Llm<S> {
         let Some(measuring) = self.measuring.take() else { return Ok(None) };
         let devices = self.front.iter().map(Front::device).chain([&self.device]);
         measuring.end::<S>(&self.ops, &self.arch, &self.settings, devices)
+    }
+
+    /// Whether a vendor's library multiplies the rows of prompts, and why not. `None` where there are no such libraries.
+    pub fn libraries(&self) -> Option<String> {
+        S::libraries(&self.ops).map(|(_, sentence)| sentence)
     }
 
     /// Allocations that others than the engine's backend have asked a driver for, so far: vendor libraries, or the program itself.

@@ -57,44 +57,35 @@ impl<S: Compute> Llm<S> {
             return Err(SwapFailed { engine: Some(Box::new(self)), error });
         }
         let described = self.describe(file);
-        let (arch, governor) = match described {
+        let (ops, arch, governor) = match described {
             Ok(described) => described,
             Err(error) => return Err(SwapFailed { engine: Some(Box::new(self)), error }),
         };
-        self.end_and_load(arch, governor, file, report).map_err(|error| SwapFailed { engine: None, error })
+        self.end_and_load(ops, arch, governor, file, report).map_err(|error| SwapFailed { engine: None, error })
     }
 
     /// Everything about the new model that can be refused while the old one still serves.
-    fn describe(&self, file: &ModelFile) -> Result<(Arch, Governor), EngineError> {
+    fn describe(&self, file: &ModelFile) -> Result<(S::Ops, Arch, Governor), EngineError> {
         if self.front.is_some() || self.settings.gpu_layers.is_some() {
             let what = "a model swap with layers on a device".to_owned();
             return Err(EngineError::Unsupported { what, why: "open the new model instead" });
         }
-        let arch = S::prepare(self.settings.arch(file)?)?;
+        let mut arch = S::prepare(self.settings.arch(file)?)?;
+        let ops = S::with_libraries(self.ops.clone(), &mut arch, &self.settings);
         let governor = Governor::new(&arch, &self.settings, capacity(&arch, &self.settings), self.watcher.as_ref())?;
-        Ok((arch, governor))
+        Ok((ops, arch, governor))
     }
 
     fn end_and_load(
         self,
+        ops: S::Ops,
         arch: Arch,
         mut governor: Governor,
         file: &ModelFile,
         report: &mut dyn FnMut(Progress),
     ) -> Result<Self, EngineError> {
-        let Llm {
-            mut engine,
-            mut stream,
-            device,
-            ops,
-            settings,
-            watcher,
-            queue,
-            requests,
-            prefixes,
-            governor: old,
-            ..
-        } = self;
+        let Llm { mut engine, mut stream, device, settings, watcher, queue, requests, prefixes, governor: old, .. } =
+            self;
         // What is cached is the old model's.
         drop((queue, prefixes, old));
         let scratch = engine.step(&mut stream)?.scratch.left();

@@ -94,6 +94,7 @@ Serves a GGUF model from memory that was planned to the byte.
   --no-prefix-cache     compute every prompt anew
   --batch-invariant     on a GPU: an answer's logits, and so its tokens, are the same to the bit whatever is served beside it
   --weights AS          on a GPU: file, in the file's bits where there are kernels for them, or bf16 (bf16)
+  --no-cublaslt         on a GPU: prompts are multiplied by this program's kernels, even where cuBLASLt is installed
   --window-snapshots N  copies of sliding windows for cached prompts (2)
   --cold-blocks N       blocks of a second tier for cached prompts that the pool has no room for (0)
   --cold-snapshots N    copies of sliding windows beside them (8)
@@ -204,6 +205,7 @@ const FLAGS: &[&str] = &[
     "no-kv-rotation",
     "batch-invariant",
     "weights",
+    "no-cublaslt",
     "queue",
     "graphs",
     "kv-low",
@@ -286,6 +288,10 @@ pub(crate) fn read(args: impl Iterator<Item = OsString>) -> Result<Option<Args>,
         }
         if flag == "batch-invariant" {
             read.settings.batch_invariant = true;
+            continue;
+        }
+        if flag == "no-cublaslt" {
+            read.settings.cublaslt = false;
             continue;
         }
         if flag == "raw" {

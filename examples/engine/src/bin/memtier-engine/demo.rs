@@ -238,6 +238,9 @@ pub(crate) fn run<S: Compute>(args: &Args, ops: S::Ops) -> Result<(), Box<dyn st
         "prefill {} tokens at {prefill:.1} tok/s, decode {} tokens at {decode:.1} tok/s",
         tally.prefill.0, tally.decode.0
     );
+    if let Some(libraries) = served.llm.libraries() {
+        println!("{libraries}");
+    }
     if commits > 0 {
         println!("planned commits while serving: {commits}");
     }
@@ -254,6 +257,7 @@ pub(crate) fn run<S: Compute>(args: &Args, ops: S::Ops) -> Result<(), Box<dyn st
         let figures = serde_json::json!({
             "model": args.model.display().to_string(),
             "threads": served.llm.settings().threads,
+            "libraries": served.llm.libraries(),
             "answers": answers.iter().map(|answer| answer.as_deref().unwrap_or_default()).collect::<Vec<_>>(),
             "load_s": served.load.as_secs_f64(),
             "prefill_tokens": tally.prefill.0,

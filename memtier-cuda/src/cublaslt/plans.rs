@@ -1,0 +1,345 @@
+//! Products of prompts: any number of rows, with algorithms that were chosen while the engine loads.
+
+use std::{ops::RangeInclusive, sync::Arc};
+
+use memtier::{
+    Bytes, Cuda, Fits, Input, Is, LaunchError, Place, Recorder, SameElement, StableSpan, StableSpanMut, bf16,
+};
+
+use super::{
+    Choice, CublasLt, LtError,
+    product::{Operation, aligned, fits, stream_of},
+};
+use crate::{
+    graph::bake,
+    kernels::Matrix,
+    queue::{CudaStream, while_doing},
+};
+
+/// What becomes of a product.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum LtOutput {
+    /// Stored in bf16.
+    Bf16,
+    /// Stored in f32.
+    F32,
+    /// Added to f32 that is there.
+    AddF32,
+}
+
+/// Matrices of one shape, and what becomes of products with them.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct LtShape {
+    /// Elements of a row of inputs.
+    pub columns: usize,
+    /// Outputs: rows of the matrix, or of several that lie one behind the other in memory.
+    pub outputs: usize,
+    /// What becomes of them.
+    pub output: LtOutput,
+}
+
+/// An algorithm for up to so many rows.
+struct Plan {
+    rows: usize,
+    choice: Choice,
+}
+
+struct Table {
+    shape: LtShape,
+    /// By rows.
+    plans: Vec<Plan>,
+}
+
+struct Plans {
+    // Dropped before the library.
+    operation: Operation,
+    tables: Vec<Table>,
+    least: usize,
+    workspace: usize,
+    refused: Vec<LtError>,
+    library: CublasLt,
+}
+
+/// Algorithms for the products of prompts, whose number of rows is known when they come. A name: clones share them, and
+/// recorded graphs keep them.
+///
+/// ```no_run
+/// use memtier::{Bytes, Cuda, LaunchError, Eager, Recorder, StableSpan, StableSpanMut, bf16};
+/// use memtier_cuda::{CublasLt, CudaBackend, Kernels, LtOutput, LtPlans, LtShape};
+/// use memtier_cuda::kernels::{Inputs, Matrix, project};
+///
+/// // While the engine loads; `workspace()` becomes a line of the plan.
+/// fn plans(backend: &CudaBackend) -> Result<LtPlans, memtier_cuda::LtError> {
+///     let shape = LtShape { columns: 4096, outputs: 14336, output: LtOutput::Bf16 };
+///     CublasLt::open(backend, None)?.plans(&[shape], 128..=8192, Bytes::mib(32))
+/// }
+///
+/// // While it serves: by the library where it has a plan, else by this crate's kernels.
+/// fn layer(
+///     on: &Recorder<Eager<Cuda>>,
+///     (kernels, plans): (&Kernels, &LtPlans),
+///     out: &mut StableSpanMut<'_, bf16, Eager<Cuda>>,
+///     weights: Matrix<'_, Eager<Cuda>>,
+///     (x, rows): (StableSpan<'_, bf16, Eager<Cuda>>, usize),
+///     workspace: &mut StableSpanMut<'_, u8, Eager<Cuda>>,
+/// ) -> Result<(), LaunchError> {
+///     if plans.project(on, out, &[weights], (x, rows), workspace)? {
+///         return Ok(());
+///     }
+///     project(on, kernels, out, &[weights], Inputs::Plain(x), rows)
+/// }
+/// # let _ = (plans, layer);
+/// ```
+#[derive(Clone)]
+pub struct LtPlans(Arc<Plans>);
+
+/// Numbers of rows that algorithms are chosen for: each is used for what lies between it and the one before.
+fn steps(rows: RangeInclusive<usize>) -> Vec<usize> {
+    let (least, most) = (*rows.start(), *rows.end());
+    let powers = (0..usize::BITS).flat_map(|power| [1usize << power, (1usize << power) / 2 * 3]);
+    let mut steps: Vec<_> = powers.filter(|step| (least..most).contains(step)).collect();
+    steps.sort_unstable();
+    steps.dedup();
+    if least <= most && most > 0 {
+        steps.push(most);
+    }
+    steps
+}
+
+impl CublasLt {
+    /// Chooses algorithms for products of `rows` rows with matrices of these shapes, each using at most `workspace` bytes, and loads their
+    /// kernels. To be called before serving: a launch chooses nothing and takes no memory. Sums are added in one order, so
+    /// the same inputs give the same bits.
+    ///
+    /// An algorithm is chosen for each power of two of rows, and for what is in the middle between two. Shapes that the library
+    /// has none for are [refused](LtPlans::refused), the others served.
+    ///
+    /// # Errors
+    /// [`LtError::NoAlgorithm`] when it has none for any shape; [`LtError::Call`] and [`LtError::Driver`] when a call fails.
+    pub fn plans(&self, shapes: &[LtShape], rows: RangeInclusive<usize>, workspace: Bytes) -> Result<LtPlans, LtError> {
+        let operation = self.operation()?;
+        let (mut tables, mut refused) = (Vec::<Table>::new(), Vec::new());
+        for shape in shapes {
+            if tables.iter().any(|table| table.shape == *shape) {
+                continue;
+            }
+            let choose = |rows| self.choose(&operation, *shape, rows, workspace).map(|choice| Plan { rows, choice });
+            match steps(rows.clone()).into_iter().map(choose).collect::<Result<Vec<_>, _>>() {
+                Ok(plans) if plans.is_empty() => {}
+                Ok(plans) => tables.push(Table { shape: *shape, plans }),
+                Err(error @ LtError::NoAlgorithm { .. }) => refused.push(error),
+                Err(error) => return Err(error),
+            }
+        }
+        let mut plans = Plans { operation, tables, least: *rows.start(), workspace: 0, refused, library: self.clone() };
+        plans.load()?;
+        let used = plans.tables.iter().flat_map(|table| &table.plans).map(|plan| plan.choice.workspace);
+        plans.workspace = used.max().unwrap_or(0);
+        match plans.refused.first() {
+            Some(error) if plans.tables.is_empty() => Err(error.clone()),
+            _ => Ok(LtPlans(Arc::new(plans))),
+        }
+    }
+}
+
+impl Plans {
+    /// Loads the kernels: each product is recorded, for the most and for the fewest rows, into a graph that never runs. A shape whose product the library
+    /// refuses is given up.
+    fn load(&mut self) -> Result<(), LtError> {
+        let stream = CudaStream::open(&self.library.0.context)?;
+        // Nothing runs, so nothing is at the addresses.
+        let nowhere = [1 << 20; 4];
+        let mut given_up = Vec::new();
+        let mut record = |raw: *mut std::ffi::c_void| {
+            for (index, Table { shape, plans }) in self.tables.iter().enumerate() {
+                let mut fewest = self.least;
+                let mut ends = plans.iter().flat_map(|Plan { rows, choice }| {
+                    let first = std::mem::replace(&mut fewest, rows + 1);
+                    [(first, choice), (*rows, choice)]
+                });
+                // SAFETY: the stream records; the graph is dropped and never runs, so no address is looked at.
+                let refused = ends.any(|(rows, choice)| unsafe {
+                    self.library.multiply(&self.operation, choice, (*shape, rows), nowhere, raw).is_err()
+                });
+                if refused {
+                    given_up.push(index);
+                }
+            }
+            Ok(())
+        };
+        let recorded = bake(&stream, &mut || {
+            stream
+                .enqueue(|raw| record(raw.cast()))
+                .map_err(|error| LaunchError::Device(while_doing("recording cuBLASLt")(error)))
+        });
+        if recorded.is_err() {
+            return Err(LtError::Call { call: "recording cublasLtMatmul", status: 1 });
+        }
+        for index in given_up.into_iter().rev() {
+            let LtShape { columns, outputs, .. } = self.tables.remove(index).shape;
+            let (rows, workspace) = (self.least, Bytes::ZERO);
+            self.refused.push(LtError::NoAlgorithm { rows, columns, outputs, workspace });
+        }
+        Ok(())
+    }
+
+    /// The algorithm for products of so many rows, and where the matrices begin, when they lie one behind the other.
+    fn of<P: Place>(&self, matrices: &[Matrix<'_, P>], rows: usize, output: LtOutput) -> Option<(LtShape, &Choice)> {
+        let first = matrices.first()?;
+        let mut end = first.place().0;
+        for matrix in matrices {
+            if matrix.columns() != first.columns() || matrix.place().0 != end {
+                return None;
+            }
+            end = end.checked_add((matrix.rows() as u64).checked_mul(matrix.columns() as u64)?.checked_mul(2)?)?;
+        }
+        let outputs = matrices.iter().map(Matrix::rows).sum();
+        let shape = LtShape { columns: first.columns(), outputs, output };
+        let table = self.tables.iter().find(|table| table.shape == shape).filter(|_| rows >= self.least)?;
+        Some((shape, &table.plans.iter().find(|plan| rows <= plan.rows)?.choice))
+    }
+}
+
+impl std::fmt::Debug for LtPlans {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "LtPlans({self})")
+    }
+}
+
+impl std::fmt::Display for LtPlans {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let algorithms: usize = self.0.tables.iter().map(|table| table.plans.len()).sum();
+        write!(
+            f,
+            "cuBLASLt {} from {} rows on, {algorithms} plans for {} shapes, workspace {}",
+            self.0.library.version(),
+            self.0.least,
+            self.0.tables.len(),
+            self.workspace()
+        )
+    }
+}
+
+impl LtPlans {
+    /// What its algorithms use of the workspace, at most.
+    pub fn workspace(&self) -> Bytes {
+        Bytes::new(self.0.workspace as u64)
+    }
+
+    /// Shapes that the library has no algorithms for.
+    pub fn refused(&self) -> &[LtError] {
+        &self.0.refused
+    }
+
+    /// The library.
+    pub fn library(&self) -> &CublasLt {
+        &self.0.library
+    }
+
+    /// `out = x weights^T` in bf16: `out` is rows x the outputs of all `matrices` side by side. `false`, and nothing is launched, where there is no plan:
+    /// for another shape, fewer or more rows, or matrices that do not lie one behind the other. Nothing else may use `workspace` on this
+    /// stream meanwhile.
+    ///
+    /// # Errors
+    /// [`LaunchError::Shape`] and [`LaunchError::Unsupported`] name what does not fit; [`LaunchError::Device`] when the library
+    /// refuses the launch.
+    pub fn project<P: Place<Space: Is<Cuda>>>(
+        &self,
+        on: &Recorder<P>,
+        out: &mut StableSpanMut<'_, impl SameElement<bf16>, impl Fits<P>>,
+        matrices: &[Matrix<'_, P>],
+        x: (StableSpan<'_, bf16, P>, usize),
+        workspace: &mut StableSpanMut<'_, impl SameElement<u8>, impl Fits<P>>,
+    ) -> Result<bool, LaunchError> {
+        let out = out.output::<bf16, P>(on);
+        let out = (out.addr(), out.stream(), out.units());
+        self.launch(on, out, (matrices, LtOutput::Bf16), x, workspace)
+    }
+
+    /// The same of one matrix in f32.
+    ///
+    /// # Errors
+    /// As [`project`](Self::project).
+    pub fn project_f32<P: Place<Space: Is<Cuda>>>(
+        &self,
+        on: &Recorder<P>,
+        out: &mut StableSpanMut<'_, impl SameElement<f32>, impl Fits<P>>,
+        matrix: Matrix<'_, P>,
+        x: (StableSpan<'_, bf16, P>, usize),
+        workspace: &mut StableSpanMut<'_, impl SameElement<u8>, impl Fits<P>>,
+    ) -> Result<bool, LaunchError> {
+        let out = out.output::<f32, P>(on);
+        let out = (out.addr(), out.stream(), out.units());
+        self.launch(on, out, (&[matrix], LtOutput::F32), x, workspace)
+    }
+
+    /// `out += x weights^T` in f32: a projection back into the residual stream.
+    ///
+    /// # Errors
+    /// As [`project`](Self::project).
+    pub fn project_add<P: Place<Space: Is<Cuda>>>(
+        &self,
+        on: &Recorder<P>,
+        out: &mut StableSpanMut<'_, impl SameElement<f32>, impl Fits<P>>,
+        matrix: Matrix<'_, P>,
+        x: (StableSpan<'_, bf16, P>, usize),
+        workspace: &mut StableSpanMut<'_, impl SameElement<u8>, impl Fits<P>>,
+    ) -> Result<bool, LaunchError> {
+        let out = out.output::<f32, P>(on);
+        let out = (out.addr(), out.stream(), out.units());
+        self.launch(on, out, (&[matrix], LtOutput::AddF32), x, workspace)
+    }
+
+    fn launch<P: Place<Space: Is<Cuda>>>(
+        &self,
+        on: &Recorder<P>,
+        (out, out_stream, out_units): (u64, u32, usize),
+        (matrices, output): (&[Matrix<'_, P>], LtOutput),
+        (x, rows): (StableSpan<'_, bf16, P>, usize),
+        workspace: &mut StableSpanMut<'_, impl SameElement<u8>, impl Fits<P>>,
+    ) -> Result<bool, LaunchError> {
+        let Some((shape, choice)) = self.0.of(matrices, rows, output) else { return Ok(false) };
+        let (x, workspace) = (Input::<bf16, P>::input(x), workspace.output::<u8, P>(on));
+        // There is a plan, so each is below 2^31.
+        fits("cublasLt: x", rows * shape.columns, x.units())?;
+        fits("cublasLt: out", rows * shape.outputs, out_units)?;
+        if workspace.units() < choice.workspace {
+            let (what, found) = ("cublasLt: workspace", workspace.units());
+            return Err(LaunchError::Shape { what, expected: choice.workspace, found });
+        }
+        let (weights, first_stream) = matrices[0].place();
+        aligned([out, x.addr(), weights], if choice.workspace > 0 { workspace.addr() } else { 0 })?;
+        let of = |index: usize| matrices.get(index).map_or(first_stream, |matrix| matrix.place().1);
+        let streams = [out_stream, x.stream(), workspace.stream(), first_stream, of(1), of(2)];
+        let words = [out, weights, x.addr(), workspace.addr()];
+        let (plans, choice) = (self.0.clone(), *choice);
+        on.launch(&streams, move |queue| {
+            let queued = stream_of(&queue)?.enqueue(|raw| {
+                // SAFETY: the matrices lie one behind the other, and are as long as the shape says, as `x` and `out` are, and the workspace as
+                // long as the algorithm's; `out` and the workspace came from `&mut`. The caller's views (or the graph) keep them.
+                unsafe { plans.library.multiply(&plans.operation, &choice, (shape, rows), words, raw.cast()) }
+            });
+            queued.map_err(|error| LaunchError::Device(while_doing("launching cuBLASLt")(error)))
+        })?;
+        Ok(true)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_number_of_rows_has_a_step_that_is_at_most_half_more() {
+        let steps = steps(128..=8192);
+        assert_eq!(steps[..4], [128, 192, 256, 384]);
+        assert_eq!(steps.last(), Some(&8192));
+        for rows in 128..=8192 {
+            let step = steps.iter().find(|step| rows <= **step).unwrap();
+            assert!(*step <= rows * 3 / 2, "{rows}: {step}");
+        }
+        assert_eq!(super::steps(128..=128), [128]);
+        assert_eq!(super::steps(129..=140), [140]);
+        assert!(super::steps(RangeInclusive::new(128, 64)).is_empty());
+    }
+}
