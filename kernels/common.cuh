@@ -24,11 +24,19 @@ struct f8 {
 };
 
 // Programmatic launch. A kernel that is launched early may run while the one in front of it still does: before this, it reads only what
-// no kernel writes (weights), and writes nothing. Every thread comes by here, so that a kernel that is done says that all in front
+// no kernel writes (weights; other things only as a hint of what to fetch), and writes nothing. Every thread comes by here, so that a kernel that is done says that all in front
 // of it are. Launched as usual, it goes straight through.
 __device__ __forceinline__ void wait_for_earlier() { asm volatile("griddepcontrol.wait;" ::: "memory"); }
 // From here on, the next kernel of the stream may start if it is launched early.
 __device__ __forceinline__ void let_next_start() { asm volatile("griddepcontrol.launch_dependents;" ::: "memory"); }
+
+// Counts this block at `counter`, which wraps behind `most`: what it and its barriers' threads wrote is visible to whoever counts later, and what
+// was written before earlier counts to this thread. Gives the count before.
+__device__ __forceinline__ u32 arrive(u32 *counter, u32 most) {
+    u32 before;
+    asm volatile("atom.acq_rel.gpu.global.inc.u32 %0, [%1], %2;" : "=r"(before) : "l"(counter), "r"(most) : "memory");
+    return before;
+}
 
 // A line of 128 bytes, on its way into the second-level cache.
 __device__ __forceinline__ void prefetch_line(const void *line) { asm volatile("prefetch.global.L2 [%0];" ::"l"(line)); }
@@ -64,6 +72,18 @@ __device__ __forceinline__ u32 to_bf16x2(float low, float high) {
 __device__ __forceinline__ u32 to_f16x2(float low, float high) {
     u32 y;
     asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(y) : "f"(high), "f"(low));
+    return y;
+}
+
+// One as f16 by its bits, and back.
+__device__ __forceinline__ u16 to_f16(float x) {
+    u16 y;
+    asm("cvt.rn.f16.f32 %0, %1;" : "=h"(y) : "f"(x));
+    return y;
+}
+__device__ __forceinline__ float f16_to_f32(u16 x) {
+    float y;
+    asm("cvt.f32.f16 %0, %1;" : "=f"(y) : "h"(x));
     return y;
 }
 

@@ -8,180 +8,8 @@
 // Inside of a block every warp works for itself: it takes every WARPS-th tile of tokens, copies keys and values into its
 // own ring of three buffers two copies ahead, multiplies on the tensor cores (the query heads are the 16 rows), and keeps
 // its own softmax state and sums. There is no barrier until the warps are merged at the end.
-#include "cache.cuh"
-#include "common.cuh"
-#include "mma.cuh"
-#define HEADS 16 // query heads of a block: the rows of a matrix instruction
-#define RING 3   // buffers of a warp
+#include "decode_tile.cuh"
 #define MERGED 8 // shares that are merged at a time
-
-template <typename E> struct DecodeArgs {
-    bf16 *out;           // [batch][heads][DIM]
-    float *partial;      // [batch][heads][gridDim.x][DIM + 4]: sums, maximum, weight, padding; unused with one share
-    u32 *arrived;        // [batch][kv_heads][groups]: zero before and after every launch
-    const typename Cache<E>::Query *q; // [batch][heads][DIM]
-    const E *slab;
-    const u32 *ids;      // [table_rows][table_columns]
-    const u32 *rows;     // [batch]: the table row of each sequence
-    const u32 *lengths;  // [batch]: tokens of each sequence, the query's own included; zero: no sequence
-    u64 pool;            // whose slab it is: a table of another pool names nothing here
-    u64 block_stride, layer_base;
-    u32 block_tokens, table_rows, table_columns, kv_heads, group, window;
-    float scale_log2, softcap;
-};
-
-template <typename E, int DIM> struct Shape {
-    static constexpr int BYTES = Cache<E>::BYTES;
-    static constexpr bool SCALED = Cache<E>::SCALED;
-    static constexpr int ROW = DIM * BYTES;                       // bytes of a row
-    static constexpr int WARPS = 4;
-    static constexpr int BUFFER = ROW == 512 ? 8192 : 4096;
-    static constexpr int TOKENS = BUFFER / ROW;                   // of a warp's tile
-    static constexpr int PAGES = TOKENS / 16;                     // pages that it can lie in: a page has a multiple of 16 tokens
-    static constexpr int CHUNKS = ROW / 16;                       // 16-byte chunks of a row
-    static constexpr int AT_ONCE = 32 / CHUNKS;                   // rows that a warp copies at once
-    static constexpr int SHARED = (DIM == 256 ? 96 : 48) << 10;                       // what the wrapper asks for
-    static_assert(SHARED >= WARPS * RING * BUFFER, "the rings fit");
-    static_assert(SHARED >= WARPS * HEADS * DIM * 4, "the merge of the warps fits into the place of their rings");
-
-    // Where a chunk of a row is in a buffer: permuted, so that eight rows of a matrix load lie in different banks.
-    static __device__ __forceinline__ u32 at(u32 row, u32 chunk) {
-        u32 turn = ROW >= 128 ? row & 7 : row / (128 / ROW) & (CHUNKS - 1);
-        return row * ROW + ((chunk ^ turn) << 4);
-    }
-};
-
-// Where a tile's tokens are: for each 16 of them the row of the first one in the keys of its page, or null for a hole; and the
-// scale of the first one's key.
-template <typename E, int DIM> struct Place {
-    const E *keys[Shape<E, DIM>::PAGES];
-    const float *scales[Shape<E, DIM>::SCALED ? Shape<E, DIM>::PAGES : 1];
-};
-
-template <typename E, int DIM>
-__device__ __forceinline__ Place<E, DIM> place_of(const DecodeArgs<E> &a, const u32 *ids, u32 tile, u32 end, u32 kv_head) {
-    using S = Shape<E, DIM>;
-    Place<E, DIM> place;
-#pragma unroll
-    for (int i = 0; i < S::PAGES; i++) {
-        u32 token = tile * S::TOKENS + i * 16;
-        u32 id = token < end ? ids[token / a.block_tokens] : HOLE;
-        const E *layer = a.slab + id * a.block_stride + a.layer_base;
-        u32 slot = kv_head * a.block_tokens + token % a.block_tokens;
-        place.keys[i] = id == HOLE ? nullptr : layer + (u64)slot * DIM;
-        if (S::SCALED) {
-            const E *scales = layer + 2 * (u64)a.kv_heads * a.block_tokens * DIM;
-            place.scales[i * S::SCALED] = reinterpret_cast<const float *>(scales) + slot;
-        }
-    }
-    return place;
-}
-
-// Which 16 tokens of a tile have a page, a bit each.
-template <typename E, int DIM> __device__ __forceinline__ u32 pages_of(const Place<E, DIM> &place) {
-    u32 pages = 0;
-#pragma unroll
-    for (int i = 0; i < Shape<E, DIM>::PAGES; i++) pages |= place.keys[i] ? 1 << i : 0;
-    return pages;
-}
-
-// Starts the copy of a tile's keys, or of its values `offset` elements behind them. What is no token becomes zeros.
-template <typename E, int DIM>
-__device__ __forceinline__ void copy_tile(u32 buffer, const Place<E, DIM> &place, const E *anywhere, u64 offset, u32 tile,
-                                          u32 start, u32 end, u32 lane) {
-    using S = Shape<E, DIM>;
-    u32 chunk = lane % S::CHUNKS;
-#pragma unroll
-    for (int i = 0; i < S::TOKENS / S::AT_ONCE; i++) {
-        u32 row = i * S::AT_ONCE + lane / S::CHUNKS, token = tile * S::TOKENS + row;
-        const E *keys = place.keys[S::PAGES == 1 ? 0 : i * S::AT_ONCE / 16];
-        bool there = keys && token >= start && token < end;
-        const E *from = there ? keys + offset + (row % 16) * DIM + chunk * (16 / S::BYTES) : anywhere;
-        copy16_async(buffer + S::at(row, chunk), from, there ? 16 : 0);
-    }
-}
-
-// The scales of a tile's keys and values: token 32 * i + lane of it. One where there is no token.
-template <typename E, int DIM> struct Scales {
-    static constexpr int EACH = Shape<E, DIM>::SCALED ? (Shape<E, DIM>::TOKENS + 31) / 32 : 1;
-    float key[EACH], value[EACH];
-};
-
-template <typename E, int DIM>
-__device__ __forceinline__ Scales<E, DIM> scales_of(const DecodeArgs<E> &a, const Place<E, DIM> &place, u32 tile, u32 start,
-                                                    u32 end, u32 lane) {
-    using S = Shape<E, DIM>;
-    Scales<E, DIM> scales;
-#pragma unroll
-    for (int i = 0; i < Scales<E, DIM>::EACH; i++) {
-        scales.key[i] = scales.value[i] = 1.0f;
-        if (!S::SCALED) continue;
-        u32 token = tile * S::TOKENS + i * 32 + lane;
-        constexpr bool two = S::PAGES > 1;
-        const E *keys = lane < 16 ? place.keys[i * 2 * two] : two ? place.keys[(i * 2 + 1) * two] : nullptr;
-        const float *from = lane >= 16 ? place.scales[(i * 2 + 1) * two * S::SCALED] : place.scales[i * 2 * two * S::SCALED];
-        if (keys && token >= start && token < end) {
-            scales.key[i] = from[lane % 16];
-            scales.value[i] = from[lane % 16 + (u64)a.kv_heads * a.block_tokens];
-        }
-    }
-    return scales;
-}
-
-// Scores of the query heads and eight tokens, rows of a buffer from `row` on.
-template <typename E, int DIM>
-__device__ __forceinline__ void score_tokens(float (&score)[4], const u32 (&query)[DIM / 16][4], u32 buffer, u32 row, u32 lane) {
-    using S = Shape<E, DIM>;
-    row += lane % 8;
-    if constexpr (S::BYTES == 2) {
-#pragma unroll
-        for (int k = 0; k < DIM / 32; k++) {
-            u32 key[4];
-            load_matrices(key, buffer + S::at(row, k * 4 + lane / 8));
-            multiply(score, query[2 * k], key[0], key[1], (const E *)nullptr);
-            multiply(score, query[2 * k + 1], key[2], key[3], (const E *)nullptr);
-        }
-    } else {
-        // A lane gets elements 4c to 4c + 3 of 16; the queries were loaded in that order.
-#pragma unroll
-        for (int k = 0; k < DIM / 64; k++) {
-            u32 key[4];
-            load_matrices(key, buffer + S::at(row, k * 4 + lane / 8));
-#pragma unroll
-            for (int i = 0; i < 4; i++) {
-                u32 low, high;
-                f8x4_to_f16(low, high, key[i]);
-                multiply(score, query[4 * k + i], low, high, (const f16 *)nullptr);
-            }
-        }
-    }
-}
-
-// Adds 16 tokens' values, rows of a buffer from `row` on, times their weights `p`.
-template <typename E, int DIM>
-__device__ __forceinline__ void add_values(float (&sums)[DIM / 8][4], const u32 (&p)[4], u32 buffer, u32 row, u32 lane) {
-    using S = Shape<E, DIM>;
-    row += lane % 16;
-#pragma unroll
-    for (int d = 0; d < S::CHUNKS / 2; d++) {
-        u32 value[4];
-        load_matrices_transposed(value, buffer + S::at(row, d * 2 + lane / 16));
-        if constexpr (S::BYTES == 2) {
-            multiply(sums[2 * d], p, value[0], value[1], (const E *)nullptr);
-            multiply(sums[2 * d + 1], p, value[2], value[3], (const E *)nullptr);
-        } else {
-            // A lane gets elements 2g and 2g + 1 of tokens 2c and 2c + 1: even elements are one product, odd ones another.
-#pragma unroll
-            for (int i = 0; i < 2; i++) {
-                u32 even[2], odd[2];
-                f8x4_to_f16(even[0], odd[0], __byte_perm(value[2 * i], 0, 0x3120));
-                f8x4_to_f16(even[1], odd[1], __byte_perm(value[2 * i + 1], 0, 0x3120));
-                multiply(sums[4 * d + 2 * i], p, even[0], even[1], (const f16 *)nullptr);
-                multiply(sums[4 * d + 2 * i + 1], p, odd[0], odd[1], (const f16 *)nullptr);
-            }
-        }
-    }
-}
 
 // Stores four sums over their weight; zeros where there is none.
 __device__ __forceinline__ void store_four(bf16 *to, float4 total, float all) {
@@ -241,35 +69,32 @@ template <typename E, int DIM> __device__ __forceinline__ void decode(const Deco
     u32 t = threadIdx.x, lane = t % 32, warp = t / 32;
     u32 g = lane / 4, c = lane % 4; // row and column of the matrix instructions' fragments
 
+    // The grid fills whole multiprocessors evenly (the wrapper sees to that), so blocks of the next one come as these go.
     let_next_start();
+    // Meanwhile the first tiles come into the second-level cache. What says where they are may be written by the kernel in front, so
+    // this is what was there before or what will be: nothing but where it is worth looking depends on it. Ids always name blocks of
+    // the pool, since no kernel writes them.
+    // (With heads of 256 elements there are no registers for it.)
+    if (DIM < 256) prefetch_first<E, DIM>(a, work_of<E, DIM>(a, Past{}, sequence, share, warp), kv_head, lane);
     wait_for_earlier();
-    u32 row = a.rows[sequence];
-    bool known = row < a.table_rows && holds_ids_of(a.ids, (u64)a.table_rows * a.table_columns, a.pool);
-    u32 end = known ? min(a.lengths[sequence], a.table_columns * a.block_tokens) : 0;
-    u32 start = a.window && end > a.window ? end - a.window : 0;
-    const u32 *ids = a.ids + (u64)(row < a.table_rows ? row : 0) * a.table_columns;
-    // The same number of whole tiles a share and warp, the first ones from `start` on.
-    u32 first_tile = start / TOKENS, end_tile = (end + TOKENS - 1) / TOKENS;
-    // A step takes as long as the merge of about eight shares, and to merge at all as long as two steps.
-    u32 steps = (end_tile - first_tile + WARPS - 1) / WARPS, shares = 1;
-    while (shares < gridDim.x && shares < steps && shares * shares < 8 * steps && steps > 3) shares++;
-    if (share >= shares) return;
-    u32 each = ((end_tile - first_tile + shares - 1) / shares + WARPS - 1) / WARPS * WARPS;
-    u32 from_tile = first_tile + share * each + warp, to_tile = min(first_tile + (share + 1) * each, end_tile);
+    Share<E> work = work_of<E, DIM>(a, Present{}, sequence, share, warp);
+    if (share >= work.shares) return;
+    u32 shares = work.shares, start = work.start, end = work.end, to_tile = work.to_tile;
+    const u32 *ids = work.ids;
 
-    u32 ring = shared_address(shared) + warp * RING * S::BUFFER;
-    u64 values = (u64)a.kv_heads * a.block_tokens * DIM; // from a key to its value
-    u32 tile = from_tile, slot = 0;
+    u32 ring = shared_address(shared) + warp * RING * S::SLOT;
+    u64 values = (u64)a.kv_heads * a.block_tokens * S::UNITS; // from a key to its value
+    u32 tile = work.from_tile, slot = 0;
     Place<E, DIM> next = place_of<E, DIM>(a, ids, tile, tile < to_tile ? end : 0, kv_head);
     Place<E, DIM> third = place_of<E, DIM>(a, ids, tile + WARPS, tile + WARPS < to_tile ? end : 0, kv_head);
     u32 pages = pages_of<E, DIM>(next);
     if (tile < to_tile) {
-        copy_tile<E, DIM>(ring, next, a.slab, 0, tile, start, end, lane);
+        copy_tile<E, DIM>(a, ring, next, 0, tile, start, end, lane);
         commit_copies();
-        copy_tile<E, DIM>(ring + S::BUFFER, next, a.slab, values, tile, start, end, lane);
+        copy_tile<E, DIM>(a, ring + S::SLOT, next, values, tile, start, end, lane);
         commit_copies();
         if (tile + WARPS < to_tile)
-            copy_tile<E, DIM>(ring + 2 * S::BUFFER, third, a.slab, 0, tile + WARPS, start, end, lane);
+            copy_tile<E, DIM>(a, ring + 2 * S::SLOT, third, 0, tile + WARPS, start, end, lane);
         commit_copies();
     }
 
@@ -280,7 +105,7 @@ template <typename E, int DIM> __device__ __forceinline__ void decode(const Deco
     for (int k = 0; k < DIM / 16; k++)
 #pragma unroll
         for (int i = 0; i < 4; i++) {
-            u32 head = g + i % 2 * 8, d = k * 16 + (S::BYTES == 2 ? i / 2 * 8 + c * 2 : c * 4 + i / 2 * 2);
+            u32 head = g + i % 2 * 8, d = query_element<E>(k, i, c);
             query[k][i] = head < here ? *reinterpret_cast<const u32 *>(a.q + (cell + head) * DIM + d) : 0;
         }
 
@@ -296,7 +121,7 @@ template <typename E, int DIM> __device__ __forceinline__ void decode(const Deco
         // Keys. Two younger copies may still be on their way: this tile's values and the next one's keys.
         wait_copies<2>();
         __syncwarp();
-        u32 buffer = ring + slot * S::BUFFER;
+        u32 buffer = ring + slot * S::SLOT;
         bool more = tile + WARPS < to_tile;
         next = third;
         u32 beyond = tile + 2 * WARPS;
@@ -309,7 +134,7 @@ template <typename E, int DIM> __device__ __forceinline__ void decode(const Deco
             score_tokens<E, DIM>(score[n], query, buffer, n * 8, lane);
         }
         __syncwarp(); // everybody has read the keys: the next values go where they were
-        if (more) copy_tile<E, DIM>(buffer, next, a.slab, values, tile + WARPS, start, end, lane);
+        if (more) copy_tile<E, DIM>(a, buffer, next, values, tile + WARPS, start, end, lane);
         commit_copies();
 
         // Softmax over the tile. With scales, the largest of scores plus the logarithm of the value's scale is what all are
@@ -368,7 +193,7 @@ template <typename E, int DIM> __device__ __forceinline__ void decode(const Deco
         slot = slot == 2 ? 0 : slot + 1;
         wait_copies<2>();
         __syncwarp();
-        buffer = ring + slot * S::BUFFER;
+        buffer = ring + slot * S::SLOT;
 #pragma unroll
         for (int k = 0; k < TOKENS / 16; k++) {
             u32 p[4];
@@ -378,7 +203,7 @@ template <typename E, int DIM> __device__ __forceinline__ void decode(const Deco
             add_values<E, DIM>(sums, p, buffer, k * 16, lane);
         }
         __syncwarp();
-        if (beyond < to_tile) copy_tile<E, DIM>(buffer, third, a.slab, 0, beyond, start, end, lane);
+        if (beyond < to_tile) copy_tile<E, DIM>(a, buffer, third, 0, beyond, start, end, lane);
         commit_copies();
         slot = slot == 2 ? 0 : slot + 1;
         pages = pages_of<E, DIM>(next);
@@ -408,12 +233,12 @@ template <typename E, int DIM> __device__ __forceinline__ void decode(const Deco
         float *to = merged + (warp * HEADS + head) * DIM;
 #pragma unroll
         for (int d = 0; d < DIM / 8; d++) {
-            if constexpr (S::BYTES == 2) {
-                float2 pair = make_float2(sums[d][2 * r] * factor, sums[d][2 * r + 1] * factor);
-                *reinterpret_cast<float2 *>(to + d * 8 + c * 2) = pair;
+            float *at = to + value_element<E>(d, c);
+            if constexpr (Apart<E>::BY == 1) {
+                *reinterpret_cast<float2 *>(at) = make_float2(sums[d][2 * r] * factor, sums[d][2 * r + 1] * factor);
             } else {
-                to[d / 2 * 16 + c * 4 + d % 2] = sums[d][2 * r] * factor;
-                to[d / 2 * 16 + c * 4 + d % 2 + 2] = sums[d][2 * r + 1] * factor;
+                at[0] = sums[d][2 * r] * factor;
+                at[Apart<E>::BY] = sums[d][2 * r + 1] * factor;
             }
         }
     }
@@ -445,12 +270,9 @@ template <typename E, int DIM> __device__ __forceinline__ void decode(const Deco
     // The shares of this sequence: the last block to arrive merges them.
     __syncthreads();
     if (t == 0) {
-        // What the barrier made visible to this thread, the fence makes visible to whoever sees the count.
-        __threadfence();
         u32 *arrived = a.arrived + ((u64)sequence * a.kv_heads + kv_head) * groups + first / HEADS;
         // Wraps to zero at the last one: ready for the next launch.
-        last = atomicInc(arrived, shares - 1) == shares - 1;
-        __threadfence();
+        last = arrive(arrived, shares - 1) == shares - 1;
     }
     __syncthreads();
     if (!last) return;

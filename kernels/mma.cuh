@@ -10,6 +10,14 @@ __device__ __forceinline__ void copy16_async(u32 to, const void *from, u32 bytes
     asm volatile("cp.async.cg.shared.global.L2::128B [%0], [%1], 16, %2;" ::"r"(to), "l"(from), "r"(bytes) : "memory");
 }
 
+// The same of 4, 8 or 16 bytes, as the type says.
+template <int BYTES> __device__ __forceinline__ void copy_async(u32 to, const void *from, u32 bytes) {
+    if constexpr (BYTES == 16)
+        copy16_async(to, from, bytes);
+    else
+        asm volatile("cp.async.ca.shared.global [%0], [%1], %2, %3;" ::"r"(to), "l"(from), "n"(BYTES), "r"(bytes) : "memory");
+}
+
 // Ends a group of copies. Groups finish in order.
 __device__ __forceinline__ void commit_copies() { asm volatile("cp.async.commit_group;" ::: "memory"); }
 
@@ -19,7 +27,12 @@ template <int YOUNGER> __device__ __forceinline__ void wait_copies() {
     asm volatile("cp.async.wait_group %0;" ::"n"(YOUNGER) : "memory");
 }
 
-// 16 bytes of shared memory, and two f32.
+// 4 and 16 bytes of shared memory, and two f32.
+__device__ __forceinline__ u32 load_shared_word(u32 from) {
+    u32 y;
+    asm volatile("ld.shared.u32 %0, [%1];" : "=r"(y) : "r"(from) : "memory");
+    return y;
+}
 __device__ __forceinline__ uint4 load_shared16(u32 from) {
     uint4 y;
     asm volatile("ld.shared.v4.u32 {%0, %1, %2, %3}, [%4];" : "=r"(y.x), "=r"(y.y), "=r"(y.z), "=r"(y.w) : "r"(from) : "memory");

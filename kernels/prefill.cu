@@ -5,148 +5,9 @@
 //
 // A tile that all queries of a warp see whole is not masked, one that none of them sees is skipped.
 //
-// Tiles of e4m3 come as they are, through two buffers of half the size, and each is widened to f16, which is exact, into one place
-// before it is worked on. Scales of keys are multiplied to scores, those of values to weights.
-#include "cache.cuh"
-#include "common.cuh"
-#include "mma.cuh"
-
-template <typename E> struct PrefillArgs {
-    bf16 *out;                            // [tokens][heads][DIM]
-    const typename Cache<E>::Query *q;    // [tokens][heads][DIM]
-    const E *slab;
-    const u32 *ids, *rows, *positions;    // [table_rows][table_columns]; [tokens]; [tokens]
-    u64 pool, block_stride, layer_base;
-    u32 block_tokens, table_rows, table_columns, tokens, kv_heads, group, window;
-    float scale_log2, softcap;
-};
-
-// How a block is made: WARPS warps with PARTS times 16 queries each, tiles of KEYS keys; queries are HELD in registers, or lie in
-// shared memory. More queries a warp are less reading of keys and values from shared memory, fewer are less registers.
-template <int WARPS_, int PARTS_, int KEYS_, bool HELD_, int BLOCKS_> struct Made {
-    static constexpr int WARPS = WARPS_, PARTS = PARTS_, KEYS = KEYS_, BLOCKS = BLOCKS_;
-    static constexpr bool HELD = HELD_;
-};
-template <typename E, int DIM> struct Choice;
-#if __CUDA_ARCH__ >= 1200
-// 99 KB of shared memory, and less of tensor cores to feed from it: small tiles for several blocks of a multiprocessor.
-template <typename E> struct Choice<E, 64> { typedef Made<4, 2, 64, true, 2> How; };
-template <typename E> struct Choice<E, 128> { typedef Made<4, 1, 32, true, 2> How; };
-template <typename E> struct Choice<E, 256> { typedef Made<8, 1, 16, false, 1> How; };
-template <> struct Choice<f8, 64> { typedef Made<4, 2, 32, true, 2> How; };
-#else
-template <typename E> struct Choice<E, 64> { typedef Made<4, 2, 128, false, 2> How; };
-template <typename E> struct Choice<E, 128> { typedef Made<4, 2, 64, false, 2> How; };
-template <typename E> struct Choice<E, 256> { typedef Made<8, 1, 64, false, 1> How; };
-// Scales want registers: fewer keys, or fewer queries.
-template <> struct Choice<f8, 64> { typedef Made<4, 2, 64, false, 2> How; };
-template <> struct Choice<f8, 128> { typedef Made<4, 1, 64, false, 2> How; };
-template <> struct Choice<f8, 256> { typedef Made<8, 1, 32, false, 1> How; };
-#endif
-
-template <typename E, int DIM> struct Tile : Choice<E, DIM>::How {
-    using How = typename Choice<E, DIM>::How;
-    static constexpr int THREADS = How::WARPS * 32;
-    static constexpr int LINES = How::PARTS * 16;        // queries of a warp
-    static constexpr int QUERIES = How::WARPS * LINES;   // and of the block
-    static constexpr int ROW = DIM * 2;                  // bytes
-    static constexpr int CHUNKS = DIM / 8;               // 16-byte chunks of a row
-    static constexpr int AT_ONCE = THREADS / CHUNKS;     // rows that the block copies at once
-    static constexpr int BUFFER = How::KEYS * ROW;
-    static constexpr int GROUPS = How::KEYS / 16;        // a page has a multiple of 16 tokens
-    static constexpr int SHARED_Q = How::HELD ? 0 : QUERIES * ROW;
-    // Of e4m3: 16-byte chunks of a row, rows at once, and where in shared memory a tile as it came begins and its scales, keys first.
-    static constexpr int RAW_CHUNKS = DIM / 16;
-    static constexpr int RAW_AT_ONCE = THREADS / RAW_CHUNKS;
-    static constexpr int RAW = How::KEYS * DIM;
-    static __device__ __forceinline__ u32 raw(u32 base, u32 stage) { return base + 2 * BUFFER + stage * 2 * RAW; }
-    static __device__ __forceinline__ u32 scales(u32 base, u32 stage) {
-        return base + 4 * BUFFER + stage * 2 * How::KEYS * 4;
-    }
-};
-
-// The address of a chunk of a row in shared memory: chunks are permuted, so that matrix loads meet no bank twice.
-template <int DIM> __device__ __forceinline__ u32 at(u32 base, u32 row, u32 chunk) {
-    return base + row * (DIM * 2) + ((chunk ^ (row & 7)) << 4);
-}
-
-// Where 16 tokens of a tile are: the first key's row; null for a hole and behind the end.
-template <typename E, int DIM>
-__device__ __forceinline__ const E *place_of(const PrefillArgs<E> &a, u32 id, u32 kv_head, u32 token) {
-    return id == HOLE ? nullptr
-                      : a.slab + id * a.block_stride + a.layer_base +
-                            ((u64)kv_head * a.block_tokens + token % a.block_tokens) * DIM;
-}
-
-// Starts the copy of a tile's keys and values. Of them `left` tokens are there; the rest, and holes, become zeros.
-template <typename E, int DIM>
-__device__ __forceinline__ void copy_tile(const PrefillArgs<E> &a, u32 to, const E *const *places, u32 left) {
-    using T = Tile<E, DIM>;
-    u64 values = (u64)a.kv_heads * a.block_tokens * DIM; // from a key to its value
-    u32 chunk = threadIdx.x % T::CHUNKS, first = threadIdx.x / T::CHUNKS;
-#pragma unroll
-    for (int i = 0; i < T::KEYS / T::AT_ONCE; i++) {
-        u32 row = i * T::AT_ONCE + first;
-        const E *place = places[row / 16];
-        bool there = place && row < left;
-        const E *from = there ? place + (row % 16) * DIM + chunk * 8 : a.slab;
-        u32 where = at<DIM>(to, row, chunk);
-        copy16_async(where, from, there ? 16 : 0);
-        copy16_async(where + T::BUFFER, from + (there ? values : 0), there ? 16 : 0);
-    }
-}
-
-// The same for e4m3, into the buffers of a stage. The first threads take the scales, of four tokens each.
-template <int DIM>
-__device__ __forceinline__ void copy_raw(const PrefillArgs<f8> &a, u32 base, u32 stage, const f8 *const *places, u32 kv_head,
-                                         u32 tile, u32 left) {
-    using T = Tile<f8, DIM>;
-    u64 values = (u64)a.kv_heads * a.block_tokens * DIM;
-    u32 chunk = threadIdx.x % T::RAW_CHUNKS, first = threadIdx.x / T::RAW_CHUNKS;
-#pragma unroll
-    for (int i = 0; i < T::KEYS / T::RAW_AT_ONCE; i++) {
-        u32 row = i * T::RAW_AT_ONCE + first;
-        const f8 *place = places[row / 16];
-        bool there = place && row < left;
-        const f8 *from = there ? place + (row % 16) * DIM + chunk * 16 : a.slab;
-        u32 where = T::raw(base, stage) + row * DIM + chunk * 16;
-        copy16_async(where, from, there ? 16 : 0);
-        copy16_async(where + T::RAW, from + (there ? values : 0), there ? 16 : 0);
-    }
-    static_assert(T::KEYS / 2 <= T::THREADS, "a thread for four scales");
-    if (threadIdx.x < T::KEYS / 2) {
-        u32 of_values = threadIdx.x / (T::KEYS / 4), row = threadIdx.x % (T::KEYS / 4) * 4;
-        const f8 *place = places[row / 16];
-        bool there = place && row < left;
-        u32 slot = kv_head * a.block_tokens + (tile * T::KEYS + row) % a.block_tokens;
-        // From a key of the first head, the first token's, the scales are behind all keys and values.
-        const f8 *layer = place - ((u64)kv_head * a.block_tokens + (tile * T::KEYS + row / 16 * 16) % a.block_tokens) * DIM;
-        const f8 *from = layer + 2 * values + (slot + (u64)of_values * a.kv_heads * a.block_tokens) * 4;
-        copy16_async(T::scales(base, stage) + (of_values * T::KEYS + row) * 4, there ? from : a.slab,
-                     there ? min(left - row, 4u) * 4 : 0);
-    }
-}
-
-// Widens what this thread copied to where products read it.
-template <int DIM> __device__ __forceinline__ void widen(u32 base, u32 stage) {
-    using T = Tile<f8, DIM>;
-    u32 chunk = threadIdx.x % T::RAW_CHUNKS, first = threadIdx.x / T::RAW_CHUNKS;
-#pragma unroll
-    for (int i = 0; i < T::KEYS / T::RAW_AT_ONCE; i++) {
-        u32 row = i * T::RAW_AT_ONCE + first, from = T::raw(base, stage) + row * DIM + chunk * 16;
-        uint4 raw[2] = {load_shared16(from), load_shared16(from + T::RAW)}; // of keys, and of values
-#pragma unroll
-        for (int part = 0; part < 2; part++) {
-            uint4 low, high;
-            f8x4_to_f16(low.x, low.y, raw[part].x);
-            f8x4_to_f16(low.z, low.w, raw[part].y);
-            f8x4_to_f16(high.x, high.y, raw[part].z);
-            f8x4_to_f16(high.z, high.w, raw[part].w);
-            store_shared16(at<DIM>(base + part * T::BUFFER, row, 2 * chunk), low);
-            store_shared16(at<DIM>(base + part * T::BUFFER, row, 2 * chunk + 1), high);
-        }
-    }
-}
+// Tiles of fewer than 16 bits come as they are, through two smaller buffers, and each is widened to f16 into one place before it is worked
+// on, times the scales of its groups. Scales of whole keys are multiplied to scores, those of values to weights.
+#include "prefill_tile.cuh"
 
 template <typename E, int DIM> __device__ __forceinline__ void prefill(const PrefillArgs<E> a) {
     using T = Tile<E, DIM>;
@@ -251,8 +112,8 @@ template <typename E, int DIM> __device__ __forceinline__ void prefill(const Pre
         u32 stage = 0;
         // The keys and values of a tile, into the buffers of `stage`.
         auto copy = [&](u32 stage, u32 tile) {
-            if constexpr (SCALED)
-                copy_raw<DIM>(a, base, stage, places[tile & 3], kv_head, tile, end - tile * KEYS);
+            if constexpr (T::WIDENED)
+                copy_raw<E, DIM>(a, base, stage, places[tile & 3], kv_head, tile, end - tile * KEYS);
             else
                 copy_tile<E, DIM>(a, base + stage * 2 * T::BUFFER, places[tile & 3], end - tile * KEYS);
         };
@@ -263,8 +124,8 @@ template <typename E, int DIM> __device__ __forceinline__ void prefill(const Pre
             __syncthreads(); // the tile is there, and the other buffer is free
             if (tile + 1 < tiles) copy(stage ^ 1, tile + 1);
             commit_copies();
-            if constexpr (SCALED) {
-                widen<DIM>(base, stage);
+            if constexpr (T::WIDENED) {
+                widen<E, DIM>(base, stage);
                 __syncthreads(); // the tile is there in f16
             }
             if (threadIdx.x < T::GROUPS) {
@@ -276,7 +137,7 @@ template <typename E, int DIM> __device__ __forceinline__ void prefill(const Pre
             if (low >= sight[warp].x || low + KEYS <= sight[warp].y) continue;
             // This lane's row of a matrix load of keys, and of values; turned to other chunks of it by an exclusive or: rows begin at
             // multiples of their size.
-            u32 buffers = base + (SCALED ? 0 : stage * 2 * T::BUFFER);
+            u32 buffers = base + (T::WIDENED ? 0 : stage * 2 * T::BUFFER);
             u32 keys = at<DIM>(buffers, lane / 16 * 8 + lane % 8, lane / 8 % 2);
             u32 values = at<DIM>(buffers + T::BUFFER, lane % 16, lane / 16);
             // Of this lane's tokens: 8 n + 2 c and the next.
@@ -317,7 +178,7 @@ template <typename E, int DIM> __device__ __forceinline__ void prefill(const Pre
             if constexpr (SCALED) {
 #pragma unroll
                 for (int n = 0; n < KEYS / 8; n++) {
-                    float2 of_key = load_shared_pair(scales + n * 32);
+                    float2 of_key = times(load_shared_pair(scales + n * 32), Cache<E>::TIMES);
 #pragma unroll
                     for (int m = 0; m < PARTS; m++)
 #pragma unroll
@@ -367,7 +228,7 @@ template <typename E, int DIM> __device__ __forceinline__ void prefill(const Pre
                 for (int m = 0; m < PARTS; m++) now[m][0] = now[m][1] = NEGATIVE_INFINITY;
 #pragma unroll
                 for (int n = 0; n < KEYS / 8; n++) {
-                    float2 of_value = load_shared_pair(scales + KEYS * 4 + n * 32);
+                    float2 of_value = times(load_shared_pair(scales + KEYS * 4 + n * 32), Cache<E>::TIMES);
                     float logs[2] = {log2_fast(fmaxf(of_value.x, 1e-30f)), log2_fast(fmaxf(of_value.y, 1e-30f))};
 #pragma unroll
                     for (int m = 0; m < PARTS; m++)
@@ -423,7 +284,7 @@ template <typename E, int DIM> __device__ __forceinline__ void prefill(const Pre
                 float2 of_value[2];
 #pragma unroll
                 for (int i = 0; i < 2; i++)
-                    if (SCALED) of_value[i] = load_shared_pair(scales + KEYS * 4 + (2 * k + i) * 32);
+                    if (SCALED) of_value[i] = times(load_shared_pair(scales + KEYS * 4 + (2 * k + i) * 32), Cache<E>::TIMES);
 #pragma unroll
                 for (int m = 0; m < PARTS; m++)
 #pragma unroll

@@ -1,5 +1,6 @@
 // Rotary positions: the angles of a step's tokens, once a step; then, for every layer, the rotation of queries and keys
 // with the write of keys and values into their pages.
+#include "cache.cuh"
 #include "common.cuh"
 
 // sin and cos of any angle, to f32 accuracy: reduced by whole quarter turns in f64, then short polynomials. It runs
@@ -52,8 +53,8 @@ extern "C" __global__ void __launch_bounds__(128)
 // rotated. `normed`: queries and keys are normalised by head first. head_dim is a multiple of 4 and at most 256, pairs
 // is even.
 //
-// Q is the element of queries, E that of the cache, W that of the norms. A cache of e4m3 has a scale for each key and each value
-// behind the values, in f32, keys' first: the largest of its elements over 448.
+// Q is the element of queries, E that of the cache, W that of the norms. What scales a cache has, `cache.cuh` says; a vector of
+// e4m3 has the largest of its elements over 448.
 struct RopeArgs {
     const bf16 *qkv;
     const float *angles;
@@ -64,6 +65,13 @@ struct RopeArgs {
     u64 units;
 };
 
+// The nearest e2m1, of two the even one; what is too large becomes the largest.
+__device__ __forceinline__ u32 e2m1(float x) {
+    float a = fabsf(x);
+    u32 steps = (a > 0.25f) + (a >= 0.75f) + (a > 1.25f) + (a >= 1.75f) + (a > 2.5f) + (a >= 3.5f) + (a > 5.0f);
+    return steps | (__float_as_uint(x) >> 31) << 3;
+}
+
 // Two neighbours of a norm's weight.
 __device__ __forceinline__ float2 weights_at(const bf16 *weight, u32 e) {
     u32 word = *reinterpret_cast<const u32 *>(weight + e);
@@ -73,27 +81,75 @@ __device__ __forceinline__ float2 weights_at(const float *weight, u32 e) {
     return *reinterpret_cast<const float2 *>(weight + e);
 }
 
-// Writes a head: each lane's pairs of neighbours.
+// The largest element of a head, without its sign.
+__device__ __forceinline__ float largest(const float (&low)[4], const float (&high)[4]) {
+    float most = 0.0f;
+#pragma unroll
+    for (int i = 0; i < 4; i++) most = fmaxf(most, fmaxf(fabsf(low[i]), fabsf(high[i])));
+    return warp_max(most);
+}
+
+// Writes a head: each lane's pairs of neighbours. `groups` and `scale` are where its scales go, for those that have some.
 template <typename T>
-__device__ __forceinline__ void write_head(T *to, float *, const float (&low)[4], const float (&high)[4], u32 head_dim, u32 lane) {
+__device__ __forceinline__ void write_head(T *to, u8 *, float *, const float (&low)[4], const float (&high)[4], u32 head_dim, u32 lane) {
 #pragma unroll
     for (int i = 0; i < 4; i++) {
         u32 e = 2 * (lane + 32 * i);
         if (e < head_dim) *reinterpret_cast<u32 *>(to + e) = to_pair(low[i], high[i], to);
     }
 }
-__device__ __forceinline__ void write_head(f8 *to, float *scale, const float (&low)[4], const float (&high)[4], u32 head_dim,
+__device__ __forceinline__ void write_head(f8 *to, u8 *, float *scale, const float (&low)[4], const float (&high)[4], u32 head_dim,
                                            u32 lane) {
-    float most = 0.0f;
-#pragma unroll
-    for (int i = 0; i < 4; i++) most = fmaxf(most, fmaxf(fabsf(low[i]), fabsf(high[i])));
-    most = warp_max(most);
+    float most = largest(low, high);
     float inverse = most > 1e-30f ? 448.0f / most : 1.0f;
     if (lane == 0) *scale = most > 1e-30f ? most * (1.0f / 448.0f) : 1.0f;
 #pragma unroll
     for (int i = 0; i < 4; i++) {
         u32 e = 2 * (lane + 32 * i);
         if (e < head_dim) *reinterpret_cast<u16 *>(to + e) = to_f8x2(low[i] * inverse, high[i] * inverse);
+    }
+}
+
+// As the CPU does it: the scale is the f16 next to 1 / 127 of the largest of 32, elements are nearest to what it leaves.
+__device__ __forceinline__ void write_head(i8 *to, u8 *groups, float *, const float (&low)[4], const float (&high)[4],
+                                           u32 head_dim, u32 lane) {
+#pragma unroll
+    for (int i = 0; i < 4; i++) {
+        float most = fmaxf(fabsf(low[i]), fabsf(high[i]));
+#pragma unroll
+        for (int step = 1; step < 16; step *= 2) most = fmaxf(most, __shfl_xor_sync(FULL, most, step));
+        u16 stored = to_f16(fminf(most / 127.0f, 65504.0f));
+        float read = f16_to_f32(stored), inverse = read == 0.0f ? 0.0f : 1.0f / read;
+        u32 e = 2 * (lane + 32 * i);
+        if (e >= head_dim) continue;
+        int first = min(max((int)roundf(low[i] * inverse), -128), 127);
+        int second = min(max((int)roundf(high[i] * inverse), -128), 127);
+        *reinterpret_cast<u16 *>(to + e) = (u16)((first & 0xff) | (second & 0xff) << 8);
+        if (lane % 16 == 0) *reinterpret_cast<u16 *>(groups + e / 32 * 2) = stored;
+    }
+}
+// The scale of the head leaves numbers of at most 6 * 448, those of 16 of them at most 6.
+__device__ __forceinline__ void write_head(f4x2 *to, u8 *groups, float *scale, const float (&low)[4], const float (&high)[4],
+                                           u32 head_dim, u32 lane) {
+    float all = largest(low, high);
+    float of_all = all > 1e-30f ? all / (6.0f * 448.0f) : 1.0f;
+    if (lane == 0) *scale = of_all;
+#pragma unroll
+    for (int i = 0; i < 4; i++) {
+        float most = fmaxf(fabsf(low[i]), fabsf(high[i]));
+#pragma unroll
+        for (int step = 1; step < 8; step *= 2) most = fmaxf(most, __shfl_xor_sync(FULL, most, step));
+        u32 stored = to_f8x2(most / (6.0f * of_all), 0.0f) & 0xff, wide, none;
+        f8x4_to_f16(wide, none, stored);
+        float read = f16_to_f32((u16)wide) * of_all, inverse = read == 0.0f ? 0.0f : 1.0f / read;
+        // Four lanes have eight elements, a word.
+        u32 place = lane % 4 * 4, word = e2m1(low[i] * inverse) << place | e2m1(high[i] * inverse) << (16 + place);
+        word |= __shfl_xor_sync(FULL, word, 1);
+        word |= __shfl_xor_sync(FULL, word, 2);
+        u32 e = 2 * (lane + 32 * i);
+        if (e >= head_dim) continue;
+        if (lane % 4 == 0) *reinterpret_cast<u32 *>(to + e / 2) = word;
+        if (lane % 8 == 0) groups[e / 16] = (u8)stored;
     }
 }
 
@@ -115,6 +171,7 @@ __device__ __forceinline__ void rope_kv_write(Q *q, E *slab, const W *q_norm, co
     const bf16 *from = a.qkv + (token * all + head) * head_dim;
 
     E *to = nullptr;
+    u8 *groups = nullptr;
     float *scale = nullptr;
     if (head >= heads) {
         u32 row = a.rows[token], position = a.positions[token];
@@ -126,8 +183,12 @@ __device__ __forceinline__ void rope_kv_write(Q *q, E *slab, const W *q_norm, co
         u32 part = head - heads; // keys, then values
         E *layer = slab + id * a.block_stride + a.layer_base;
         u64 slot = (u64)part * block_tokens + position % block_tokens;
-        to = layer + slot * head_dim;
-        scale = reinterpret_cast<float *>(layer + 2 * (u64)kv_heads * block_tokens * head_dim) + slot;
+        // Units of a vector, and bytes of its groups' scales; both are bytes where there are any of these.
+        u32 row_units = head_dim * Cache<E>::BITS / 8 / (u32)sizeof(E), of_groups = Cache<E>::GROUPED ? head_dim / 16 : 0;
+        u64 vectors = 2 * (u64)kv_heads * block_tokens;
+        to = layer + slot * row_units;
+        groups = reinterpret_cast<u8 *>(layer + vectors * row_units) + slot * of_groups;
+        scale = reinterpret_cast<float *>(layer + vectors * (row_units + of_groups)) + slot;
     }
 
     // Each lane holds up to four pairs of neighbours.
@@ -197,9 +258,9 @@ __device__ __forceinline__ void rope_kv_write(Q *q, E *slab, const W *q_norm, co
         }
     }
     if (head < heads)
-        write_head(q + (token * heads + head) * head_dim, scale, low, high, head_dim, lane);
+        write_head(q + (token * heads + head) * head_dim, groups, scale, low, high, head_dim, lane);
     else
-        write_head(to, scale, low, high, head_dim, lane);
+        write_head(to, groups, scale, low, high, head_dim, lane);
 }
 
 #define ENTRY(KV, Q, NORM)                                                                                               \

@@ -45,11 +45,16 @@ pub struct DecodeWork<'x, 's, P> {
 }
 
 impl DecodeShape {
-    /// Shares that use the device well for `batch` sequences of `context` tokens.
+    /// Shares that use the device well for `batch` sequences of `context` tokens. What the pool holds does not say how the layer is
+    /// kept: name e4m3 in `kv` for a pool of it, too.
     pub fn shares_for(kernels: &Kernels, kv: &PagedKv, heads: usize, batch: usize, context: usize) -> usize {
-        let Ok(Variant { tokens, .. }) = variant(Cache::Bf16, kv.head_dim) else { return 1 };
+        let cache = if kv.e4m3 { Cache::F8 } else { Cache::Bf16 };
+        let Ok(Variant { tokens, .. }) = variant(cache, kv.head_dim) else { return 1 };
         let groups = heads.div_ceil(kv.kv_heads.max(1)).div_ceil(TOGETHER);
-        shares_for(kernels.multiprocessors() as usize, batch * kv.kv_heads * groups, context.div_ceil(tokens))
+        let blocks = batch.saturating_mul(kv.kv_heads).saturating_mul(groups);
+        // What one block leaves of its multiprocessor's memory bandwidth: fewer bits are more work for each byte.
+        let alone = if kv.e4m3 { 12 } else { 8 };
+        shares_for(kernels.multiprocessors() as usize, (blocks, context.div_ceil(tokens)), alone)
     }
 
     /// f32 elements of [`DecodeWork::partial`] for `batch` sequences, or `None` on overflow.
@@ -144,6 +149,8 @@ pub fn paged_decode<K: PoolKind<Element: KvElement>, P: Place<Space: Is<Cuda>>, 
     let blocks = (narrow(what, shares)?, narrow(what, kv_heads * groups)?, narrow(what, batch)?);
     let fits = blocks.1 <= 65_535 && blocks.2 <= 65_535;
     require(fits, what, "a launch takes at most 65535 sequences, and as many key/value heads")?;
+    let all = u64::from(blocks.0) * u64::from(blocks.1) * u64::from(blocks.2);
+    let shared = even_shared(kernels.target(), kernels.multiprocessors(), all, shared);
     let grid = Grid { blocks, threads: THREADS, shared };
     let spans =
         [out.addr(), partial.addr(), arrived.addr(), q.addr(), slab.base(), ids.addr(), rows.addr(), lengths.addr()];
@@ -168,16 +175,32 @@ pub fn paged_decode<K: PoolKind<Element: KvElement>, P: Place<Space: Is<Cuda>>, 
     })
 }
 
-/// `blocks` blocks of `steps` steps each with one share, on `multiprocessors` that work alike. One block nearly saturates its
-/// multiprocessor's part of the memory, so what counts is the multiprocessor with the most blocks; the merge costs about an
-/// eighth of a step a share. Many blocks balance themselves. (Fitted to sweeps over shares on an H200.)
-fn shares_for(multiprocessors: usize, blocks: usize, steps: usize) -> usize {
+/// `blocks` blocks of `steps` steps each with one share, on `multiprocessors` that work alike. What counts is the multiprocessor with the
+/// most blocks: each takes eight for its bytes, and all of them not less than `alone`, since one block may not saturate its part
+/// of the memory. The merge costs about an eighth of a step a share. Many blocks balance themselves. (Fitted to sweeps over shares on an H200.)
+fn shares_for(multiprocessors: usize, (blocks, steps): (usize, usize), alone: usize) -> usize {
     let (multiprocessors, blocks, steps) = (multiprocessors.max(1), blocks.max(1), steps.max(1));
     if blocks >= 2 * multiprocessors {
         return 1;
     }
-    let cost = |shares: usize| 8 * (blocks * shares).div_ceil(multiprocessors) * steps.div_ceil(shares) + shares;
+    let step = |shares: usize| alone.max(8 * (blocks * shares).div_ceil(multiprocessors));
+    let cost = |shares: usize| step(shares) * steps.div_ceil(shares) + shares;
     (1..=steps.min(MOST_SHARES)).min_by_key(|shares| cost(*shares)).unwrap_or(1)
+}
+
+/// Shared memory of a block, so that a multiprocessor takes no more blocks than it must for all of them to run at once: then they lie evenly,
+/// also where blocks of the kernel in front or behind are there. Where they need several waves, and where it is the least that a
+/// block needs that keeps more away, `least`.
+fn even_shared(target: &str, multiprocessors: u32, blocks: u64, least: u32) -> u32 {
+    // Of a multiprocessor, and the most of a block.
+    let (all, most) = if target == "sm_90a" { (228 << 10, 226 << 10) } else { (100 << 10, 98 << 10) };
+    let each = blocks.div_ceil(u64::from(multiprocessors.max(1)));
+    // Just too much for one more; what the device adds for each block makes it more.
+    let one_more = u64::from(all as u32) / (each + 1);
+    if each * (u64::from(least) + (2 << 10)) > all as u64 {
+        return least;
+    }
+    (one_more as u32).clamp(least, most.max(least))
 }
 
 fn at_least(what: &'static str, needed: Option<usize>, found: usize) -> Result<(), LaunchError> {
@@ -192,12 +215,39 @@ mod tests {
     #[test]
     fn shares_fill_the_device_and_no_more() {
         // Enough sequences need none; few of them share; never a share without a step.
-        assert_eq!(shares_for(132, 1024, 16), 1);
-        assert_eq!(shares_for(132, 256, 64), 1);
-        assert_eq!(shares_for(132, 64, 64), 2);
-        assert_eq!(shares_for(132, 96, 32), 4);
-        assert_eq!(shares_for(132, 8, 128), 16);
-        assert_eq!(shares_for(132, 3, 8), 8);
-        assert_eq!(shares_for(132, 1, 1), 1);
+        assert_eq!(shares_for(132, (1024, 16), 8), 1);
+        assert_eq!(shares_for(132, (256, 64), 8), 1);
+        assert_eq!(shares_for(132, (64, 64), 8), 2);
+        assert_eq!(shares_for(132, (96, 32), 8), 4);
+        assert_eq!(shares_for(132, (8, 128), 8), 16);
+        assert_eq!(shares_for(132, (3, 8), 8), 8);
+        assert_eq!(shares_for(132, (1, 1), 8), 1);
+        // Two blocks a multiprocessor, where one does not saturate it.
+        assert_eq!(shares_for(132, (64, 32), 12), 4);
+        assert_eq!(shares_for(132, (256, 32), 12), 1);
+    }
+
+    #[test]
+    fn a_grid_lies_evenly_on_the_multiprocessors() {
+        let fits = |all: u32, shared: u32| all / (shared + 1024);
+        for (target, all) in [("sm_90a", 228 << 10), ("sm_120a", 100 << 10)] {
+            for (blocks, least) in [(24, 48 << 10), (128, 48 << 10), (256, 48 << 10), (384, 48 << 10), (128, 96 << 10)]
+            {
+                let shared = even_shared(target, 132, blocks, least);
+                let each = blocks.div_ceil(132) as u32;
+                assert!(shared >= least && shared <= all - 1024, "{target}, {blocks}: {shared}");
+                if each <= fits(all, least + 1024) {
+                    // As many as it must hold, and the least there is, or no more.
+                    let many = fits(all, shared + 1024);
+                    assert!(
+                        many >= each && (many == each || shared == least),
+                        "{target}, {blocks} of {shared}: {many}"
+                    );
+                } else {
+                    assert_eq!(shared, least, "several waves");
+                }
+            }
+        }
+        assert_eq!(even_shared("sm_90a", 132, 128, 48 << 10), 114 << 10);
     }
 }

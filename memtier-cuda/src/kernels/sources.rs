@@ -23,6 +23,8 @@ pub(crate) const HEADERS: &[(&str, &str)] = &[
     ("mma.cuh", include_str!("../../../kernels/mma.cuh")),
     ("outputs.cuh", include_str!("../../../kernels/outputs.cuh")),
     ("cache.cuh", include_str!("../../../kernels/cache.cuh")),
+    ("decode_tile.cuh", include_str!("../../../kernels/decode_tile.cuh")),
+    ("prefill_tile.cuh", include_str!("../../../kernels/prefill_tile.cuh")),
     ("random.cuh", include_str!("../../../kernels/random.cuh")),
     ("finish.cuh", include_str!("../../../kernels/finish.cuh")),
 ];
