@@ -208,12 +208,30 @@ mod tests {
         assert_eq!(uses, [expected]);
     }
 
-    /// The instructions of an image, by name, with how often they are there.
-    fn opcodes(nvdisasm: &std::ffi::OsStr, image: &Path) -> std::collections::BTreeMap<String, usize> {
+    /// An image as text.
+    fn disassembled(nvdisasm: &std::ffi::OsStr, image: &Path) -> String {
         let output = std::process::Command::new(nvdisasm).arg("-c").arg(image).output().unwrap();
         assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        String::from_utf8_lossy(&output.stdout).into_owned()
+    }
+
+    /// By kernel, the loads of global memory in front of `griddepcontrol.wait`: the assembler moves those of memory that is said never to
+    /// change past it, both ways.
+    fn loads_before_the_wait(nvdisasm: &std::ffi::OsStr, image: &Path) -> Vec<(String, Vec<String>)> {
+        let text = disassembled(nvdisasm, image);
+        let kernels = text.split("\n.text.").skip(1).map(|kernel| kernel.split_once(':').unwrap());
+        let loads = kernels.map(|(name, code)| {
+            let (before, _) = code.split_once("ACQBULK").unwrap_or_else(|| panic!("{name} does not wait"));
+            let words = before.split_whitespace().filter(|word| word.starts_with("LDG.") || word.starts_with("LDGSTS"));
+            (name.to_owned(), words.map(str::to_owned).collect())
+        });
+        loads.collect()
+    }
+
+    /// The instructions of an image, by name, with how often they are there.
+    fn opcodes(nvdisasm: &std::ffi::OsStr, image: &Path) -> std::collections::BTreeMap<String, usize> {
         let mut counts = std::collections::BTreeMap::new();
-        for line in String::from_utf8_lossy(&output.stdout).lines() {
+        for line in disassembled(nvdisasm, image).lines() {
             // An address in a comment, a predicate perhaps, and the instruction with its suffixes.
             let Some((_, code)) = line.split_once("*/") else { continue };
             let code = code.trim().trim_start_matches('@');
@@ -258,9 +276,19 @@ mod tests {
                             "{target}: {found:?}"
                         );
                     }
-                    if ["skinny", "quant"].contains(name) {
+                    if *name == "quant" {
                         // Weights go straight from memory into the tensor cores.
                         assert!(has("HMMA") && has("LDG") && !has("LDGSTS"), "{name} on {target}: {found:?}");
+                    }
+                    if *name == "skinny" {
+                        // Weights are on their way before the wait for earlier kernels, and nothing else is.
+                        assert!(has("HMMA") && has("LDG") && has("LDGSTS"), "{name} on {target}: {found:?}");
+                        let early = loads_before_the_wait(&nvdisasm, &folder.join(target).join("skinny.cubin"));
+                        for (kernel, loads) in early {
+                            let weights = |load: &String| load.starts_with("LDGSTS") || load.contains(".NA.");
+                            assert!(loads.iter().any(weights), "{kernel} on {target} reads no weights early");
+                            assert!(loads.iter().all(weights), "{kernel} on {target} reads early: {loads:?}");
+                        }
                     }
                 }
             }

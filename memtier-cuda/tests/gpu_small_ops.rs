@@ -82,7 +82,9 @@ fn norm_of(row: &[f64], weight: &[bf16], epsilon: f32) -> Vec<f64> {
 fn norms_alone_and_behind_the_residual() {
     let Some(Rig { kernels, mut engine, mut stream, .. }) = rig() else { return };
     let mut rng = Rng(2);
-    for (rows, hidden) in [(1, 8), (3, 64), (7, 576), (2, 640), (5, 4096), (33, 5120), (2, 32_768)] {
+    for (rows, hidden) in
+        [(1, 8), (3, 64), (7, 576), (2, 640), (5, 4096), (33, 5120), (2, 32_768), (1027, 24), (1030, 1032)]
+    {
         let epsilon = 1e-5;
         let (stream32, delta, weight) = (rng.f32s(rows * hidden), rng.bf16s(rows * hidden), rng.bf16s(hidden));
         let stream16: Vec<bf16> = stream32.iter().map(|x| bf16::from_f32(*x)).collect();

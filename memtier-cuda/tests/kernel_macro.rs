@@ -31,7 +31,14 @@ pub mod ours {
     use memtier_cuda::kernel;
 
     #[kernel("../kernels/norm.cu", "rms_norm_f32")]
-    pub unsafe fn rms_norm(out: Out<memtier::bf16>, x: In<f32>, weight: In<memtier::bf16>, hidden: u32, epsilon: f32);
+    pub unsafe fn rms_norm(
+        out: Out<memtier::bf16>,
+        x: In<f32>,
+        weight: In<memtier::bf16>,
+        hidden: u32,
+        epsilon: f32,
+        rows: u32,
+    );
 
     #[kernel("../kernels/norm.cu", "residual_rms_norm_f32")]
     pub unsafe fn residual_rms_norm(
@@ -41,6 +48,7 @@ pub mod ours {
         weight: In<memtier::bf16>,
         hidden: u32,
         epsilon: f32,
+        rows: u32,
     );
 
     /// `out = silu(gate) * up`, whole rows of both.

@@ -60,6 +60,12 @@ fn copies_are_not_there_before_somebody_waits() {
     launch(&text("", &body), 1, &mut out, &mut [5_u32, 6], &options()).unwrap();
     // The second word is past what was asked for: zeros.
     assert_eq!(out, [5, 0]);
+    // How long a cache is to keep it changes nothing.
+    let policy = "createpolicy.fractional.L2::evict_first.b64 %rd3, 1.0;\n";
+    let hinted = body.replace("ca.shared.global", "ca.shared.global.L2::cache_hint").replace("8, 4;", "8, 4, %rd3;");
+    let mut out = [7_u32; 2];
+    launch(&text("", &format!("{policy}{hinted}")), 1, &mut out, &mut [5_u32, 6], &options()).unwrap();
+    assert_eq!(out, [5, 0]);
     // A younger group may still be on its way; then the older is there and the younger is not.
     let two = "mov.u64 %rd2, dynamic;\ncvt.u32.u64 %r2, %rd2;\ncp.async.ca.shared.global [%r2], [%in], 4;\n\
                cp.async.commit_group;\ncp.async.ca.shared.global [%r2+4], [%in], 4;\ncp.async.commit_group;\n\

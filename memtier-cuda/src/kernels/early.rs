@@ -6,11 +6,12 @@
 
 /// Whether the kernel of this name waits for earlier ones itself.
 pub(crate) fn starts_early(name: &str) -> bool {
-    const STARTS: [&str; 11] = [
+    const STARTS: [&str; 12] = [
         "project_",
         "rope_",
         "paged_decode_",
-        "rms_norm_wide",
+        "rms_norm_",
+        "residual_rms_norm_",
         "add_rms_norm",
         "begin_pass",
         "unpack_q",

@@ -45,12 +45,12 @@ macro_rules! entries { ($($kernel:ident = $file:literal $name:literal ($($param:
 entries! {
     ScaleF32 = "vector" "scale_f32" (Out In F32 U64);
     AddF32 = "vector" "add_f32" (Out In In U64);
-    RmsNormF32 = "norm" "rms_norm_f32" (Out In In U32 F32);
-    RmsNormBf16 = "norm" "rms_norm_bf16" (Out In In U32 F32);
-    ResidualRmsNormF32 = "norm" "residual_rms_norm_f32" (Out Out In In U32 F32);
-    ResidualRmsNormBf16 = "norm" "residual_rms_norm_bf16" (Out Out In In U32 F32);
-    RmsNormWide = "norm" "rms_norm_wide" (Out In In U32 F32);
-    AddRmsNorm = "norm" "add_rms_norm_f32" (Out In In U32 F32);
+    RmsNormF32 = "norm" "rms_norm_f32" (Out In In U32 F32 U32);
+    RmsNormBf16 = "norm" "rms_norm_bf16" (Out In In U32 F32 U32);
+    ResidualRmsNormF32 = "norm" "residual_rms_norm_f32" (Out Out In In U32 F32 U32);
+    ResidualRmsNormBf16 = "norm" "residual_rms_norm_bf16" (Out Out In In U32 F32 U32);
+    RmsNormWide = "norm" "rms_norm_wide" (Out In In U32 F32 U32);
+    AddRmsNorm = "norm" "add_rms_norm_f32" (Out In In U32 F32 U32);
     SiluGateBf16 = "gate" "silu_gate_bf16" (Out In U32 U64);
     GeluGateBf16 = "gate" "gelu_gate_bf16" (Out In U32 U64);
     RopeAngles = "rope" "rope_angles" (Out In In U32 U64);
@@ -97,19 +97,21 @@ entries! {
         (Out In In In In In U64 U64 U64 U32 U32 U32 U32 U32 U32 F32 F32 U32);
     PrefillF8D256 = "prefill" "paged_prefill_f8_d256"
         (Out In In In In In U64 U64 U64 U32 U32 U32 U32 U32 U32 F32 F32 U32);
-    ProjectN1 = "skinny" "project_n1_m1_w8_s1_k4" (Out In In In In U32 U32 U32 U32 U32 U32);
-    ProjectN2 = "skinny" "project_n2_m1_w8_s1_k4" (Out In In In In U32 U32 U32 U32 U32 U32);
-    ProjectN1Deep = "skinny" "project_n1_m1_w16_s1_k4" (Out In In In In U32 U32 U32 U32 U32 U32);
-    ProjectN1Wide = "skinny" "project_n1_m1_w16_s1_k2" (Out In In In In U32 U32 U32 U32 U32 U32);
-    ProjectN1Many = "skinny" "project_n1_m1_w8_s1_k2" (Out In In In In U32 U32 U32 U32 U32 U32);
-    ProjectN2Pair = "skinny" "project_n2_m2_w8_s1_k1" (Out In In In In U32 U32 U32 U32 U32 U32);
-    ProjectN2Quad = "skinny" "project_n2_m2_w8_s2_k1" (Out In In In In U32 U32 U32 U32 U32 U32);
-    ProjectN4 = "skinny" "project_n4_m1_w8_s1_k2" (Out In In In In U32 U32 U32 U32 U32 U32);
+    ProjectN1 = "skinny" "project_n1" (Out In In In In U32 U32 U32 U32 U32 U32);
+    ProjectN2 = "skinny" "project_n2" (Out In In In In U32 U32 U32 U32 U32 U32);
+    ProjectN1Deep = "skinny" "project_n1_deep" (Out In In In In U32 U32 U32 U32 U32 U32);
+    ProjectN4 = "skinny" "project_n4" (Out In In In In U32 U32 U32 U32 U32 U32);
     ProjectNormedN1 = "skinny" "project_normed_n1"
         (Out In In In In In U32 U32 U32 U32 U32 U32 F32);
     ProjectNormedN2 = "skinny" "project_normed_n2"
         (Out In In In In In U32 U32 U32 U32 U32 U32 F32);
-    ProjectN2Side = "skinny" "project_n2_m1_w8_s2_k2" (Out In In In In U32 U32 U32 U32 U32 U32);
+    ProjectN2Side = "skinny" "project_n2_side" (Out In In In In U32 U32 U32 U32 U32 U32);
+    RingN1Deep = "skinny" "project_ring_n1_deep" (Out In In In In U32 U32 U32 U32 U32 U32);
+    RingN1 = "skinny" "project_ring_n1" (Out In In In In U32 U32 U32 U32 U32 U32);
+    RingN2 = "skinny" "project_ring_n2" (Out In In In In U32 U32 U32 U32 U32 U32);
+    RingN2Side = "skinny" "project_ring_n2_side" (Out In In In In U32 U32 U32 U32 U32 U32);
+    TilesN1 = "skinny" "project_tiles_n1" (Out In In In In U32 U32 U32 U32 U32 U32);
+    TilesN2 = "skinny" "project_tiles_n2" (Out In In In In U32 U32 U32 U32 U32 U32);
     Gemm = "gemm" "gemm_bf16" (Out In In In In U32 U32 U32 U32 U32 U32);
     GemmSmall = "gemm" "gemm_bf16_small" (Out In In In In U32 U32 U32 U32 U32 U32);
     GemmWide = "gemm" "gemm_bf16_wide" (Out In In In In U32 U32 U32 U32 U32 U32);
@@ -167,12 +169,14 @@ mod tests {
             ("paged_decode_", "paged_decode_##KV##_d##DIM"),
             ("paged_prefill_", "paged_prefill_##KV##_d##DIM"),
             ("rope_kv_write_", "rope_kv_write_##KV"),
-            ("project_n1", "project_n##NT##_m##MT##_w##WARPS##_s##SIDE##_k##STEP"),
-            ("project_n2", "project_n##NT##_m##MT##_w##WARPS##_s##SIDE##_k##STEP"),
+            ("project_n1", "project_##NAME"),
+            ("project_n2", "project_##NAME"),
+            ("project_n4", "project_##NAME"),
+            ("project_ring", "project_##NAME"),
+            ("project_tiles", "project_##NAME"),
             ("quant_q", "quant_q##F##_n##NT##_m##MT##_w##WARPS##_s##SIDE##_a##AHEAD"),
             ("unpack_q", "unpack_q##F"),
             ("embed_q", "embed_q##F"),
-            ("project_n4", "project_n##NT##_m##MT##_w##WARPS##_s##SIDE##_k##STEP"),
         ];
         let name = made.iter().find(|(start, _)| name.starts_with(start)).map_or(name, |(_, defined)| defined);
         let after = source.split_once(&format!(" {name}("))?.1;

@@ -11,25 +11,40 @@ use crate::{
 /// Pieces of eight elements that one thread keeps in registers.
 const VECTORS: usize = 4;
 
-/// A block for one row of `hidden` elements: few threads with several pieces each, whose loads are on their way together.
+/// The longest row that a warp works at alone.
+const OF_A_WARP: usize = 32 * 8 * VECTORS;
+/// The most warps of a block that each work at a row.
+const WARPS: usize = 4;
+/// As many rows as fill a large device several times with such blocks.
+const MANY: usize = 1024;
+
+/// Rows of `hidden` elements by few threads with several pieces each, whose loads are on their way together: a warp a row where that is
+/// enough, several in a block where there are many rows; otherwise a block a row.
 fn rows_grid(rows: usize, hidden: usize) -> Result<Grid, LaunchError> {
     let what = "rms_norm";
     require(hidden > 0 && hidden.is_multiple_of(8), what, "the hidden size must be a multiple of 8")?;
     require(hidden / 8 <= 1024 * VECTORS, what, "the hidden size can be at most 32768")?;
-    let rows = narrow(what, rows)?;
-    require(rows <= i32::MAX as u32, what, "a grid has at most 2^31 - 1 rows")?;
-    let threads = (hidden / 8).div_ceil(VECTORS).clamp(32, 1024).next_multiple_of(32);
-    Ok(Grid { blocks: (rows, 1, 1), threads: threads as u32, shared: 128 })
+    require(rows <= i32::MAX as usize, what, "a grid has at most 2^31 - 1 rows")?;
+    let (blocks, threads) = match hidden {
+        // Few rows are spread over all multiprocessors.
+        ..=OF_A_WARP if rows >= MANY => (rows.div_ceil(WARPS), WARPS * 32),
+        ..=OF_A_WARP => (rows, 32),
+        _ => (rows, (hidden / 8).div_ceil(VECTORS).next_multiple_of(32)),
+    };
+    Ok(Grid { blocks: (narrow(what, blocks)?, 1, 1), threads: threads as u32, shared: 128 })
 }
 
-/// Checks `[rows, hidden]` of a norm and gives its grid, or `None` for no rows.
-fn shape(weight: usize, spans: &[(&'static str, usize)], rows: usize) -> Result<Option<(Grid, u32)>, LaunchError> {
+/// What a norm's launch is made of: its grid, elements of a row, and rows.
+type Shape = (Grid, u32, u32);
+
+/// Checks `[rows, hidden]` of a norm, or gives `None` for no rows.
+fn shape(weight: usize, spans: &[(&'static str, usize)], rows: usize) -> Result<Option<Shape>, LaunchError> {
     let elements = product("rms_norm", &[rows, weight])?;
     spans.iter().try_for_each(|(what, found)| expect(what, elements, *found))?;
     if rows == 0 {
         return Ok(None);
     }
-    Ok(Some((rows_grid(rows, weight)?, narrow("rms_norm", weight)?)))
+    Ok(Some((rows_grid(rows, weight)?, narrow("rms_norm", weight)?, narrow("rms_norm", rows)?)))
 }
 
 macro_rules! norms { ($($norm:ident $residual_norm:ident $stream:ty: $kernel:ident $residual_kernel:ident;)*) => { $(
@@ -48,13 +63,13 @@ macro_rules! norms { ($($norm:ident $residual_norm:ident $stream:ty: $kernel:ide
     ) -> Result<(), LaunchError> {
         let (out, x, weight) = (out.output::<bf16, P>(on), x.input(), weight.input());
         let spans = [("rms_norm: out", out.units()), ("rms_norm: x", x.units())];
-        let Some((grid, hidden)) = shape(weight.units(), &spans, rows)? else { return Ok(()) };
+        let Some((grid, hidden, count)) = shape(weight.units(), &spans, rows)? else { return Ok(()) };
         aligned("rms_norm", 16, &[out.addr(), x.addr(), weight.addr()])?;
-        let words = [out.addr(), x.addr(), weight.addr(), hidden.word(), epsilon.word()];
+        let words = [out.addr(), x.addr(), weight.addr(), hidden.word(), epsilon.word(), count.word()];
         let kernels = kernels.clone();
         on.launch(&[out.stream(), x.stream(), weight.stream()], move |queue| {
-            // SAFETY: the kernel's own arguments; a block reads and writes one row of `hidden` elements, of which the spans
-            // hold as many as there are blocks. `out` came from `&mut`. The caller's views (or the graph) keep them.
+            // SAFETY: the kernel's own arguments; a block or a warp reads and writes one row of `hidden` elements, of which
+            // the spans hold `count`. `out` came from `&mut`. The caller's views (or the graph) keep them.
             unsafe { launch(queue, kernels.function(Kernel::$kernel), grid, &words) }
         })
     }
@@ -79,10 +94,10 @@ macro_rules! norms { ($($norm:ident $residual_norm:ident $stream:ty: $kernel:ide
             ("residual_rms_norm: residual", residual.units()),
             ("residual_rms_norm: delta", delta.units()),
         ];
-        let Some((grid, hidden)) = shape(weight.units(), &spans, rows)? else { return Ok(()) };
+        let Some((grid, hidden, count)) = shape(weight.units(), &spans, rows)? else { return Ok(()) };
         aligned("residual_rms_norm", 16, &[out.addr(), residual.addr(), delta.addr(), weight.addr()])?;
         let words =
-            [out.addr(), residual.addr(), delta.addr(), weight.addr(), hidden.word(), epsilon.word()];
+            [out.addr(), residual.addr(), delta.addr(), weight.addr(), hidden.word(), epsilon.word(), count.word()];
         let kernels = kernels.clone();
         let streams = [out.stream(), residual.stream(), delta.stream(), weight.stream()];
         on.launch(&streams, move |queue| {
@@ -110,9 +125,9 @@ pub fn rms_norm_wide<P: Place<Space: Is<Cuda>>>(
 ) -> Result<(), LaunchError> {
     let (out, x, weight) = (out.output::<bf16, P>(on), x.input(), weight.input());
     let spans = [("rms_norm: out", out.units()), ("rms_norm: x", x.units())];
-    let Some((grid, hidden)) = shape(weight.units(), &spans, rows)? else { return Ok(()) };
+    let Some((grid, hidden, count)) = shape(weight.units(), &spans, rows)? else { return Ok(()) };
     aligned("rms_norm", 16, &[out.addr(), x.addr(), weight.addr()])?;
-    let words = [out.addr(), x.addr(), weight.addr(), hidden.word(), epsilon.word()];
+    let words = [out.addr(), x.addr(), weight.addr(), hidden.word(), epsilon.word(), count.word()];
     let kernels = kernels.clone();
     on.launch(&[out.stream(), x.stream(), weight.stream()], move |queue| {
         // SAFETY: as in `rms_norm`.
@@ -134,9 +149,9 @@ pub fn add_rms_norm<P: Place<Space: Is<Cuda>>>(
 ) -> Result<(), LaunchError> {
     let (residual, delta, weight) = (residual.output::<f32, P>(on), delta.input(), weight.input());
     let spans = [("add_rms_norm: residual", residual.units()), ("add_rms_norm: delta", delta.units())];
-    let Some((grid, hidden)) = shape(weight.units(), &spans, rows)? else { return Ok(()) };
+    let Some((grid, hidden, count)) = shape(weight.units(), &spans, rows)? else { return Ok(()) };
     aligned("add_rms_norm", 16, &[residual.addr(), delta.addr(), weight.addr()])?;
-    let words = [residual.addr(), delta.addr(), weight.addr(), hidden.word(), epsilon.word()];
+    let words = [residual.addr(), delta.addr(), weight.addr(), hidden.word(), epsilon.word(), count.word()];
     let kernels = kernels.clone();
     on.launch(&[residual.stream(), delta.stream(), weight.stream()], move |queue| {
         // SAFETY: as in `residual_rms_norm`, without another output.

@@ -6,7 +6,7 @@ use super::{
     Activation, Matrix, aligned,
     entries::Kernel,
     expect, narrow, product, require,
-    skinny::{FEW, MOST_ROWS, skinny},
+    skinny::{FEW, MANY, MOST_ROWS, skinny},
 };
 use crate::{
     Kernels,
@@ -25,8 +25,6 @@ struct Tiled {
 const LARGE: Tiled = Tiled { kernel: Kernel::Gemm, rows: 128, outputs: 128, shared: 96 << 10 };
 const SMALL: Tiled = Tiled { kernel: Kernel::GemmSmall, rows: 64, outputs: 64, shared: 64 << 10 };
 const WIDE: Tiled = Tiled { kernel: Kernel::GemmWide, rows: 64, outputs: 128, shared: 72 << 10 };
-/// As many outputs as a vocabulary has: what the rows of a batch read of the weights counts, more than how many blocks there are.
-const MANY: usize = 16_384;
 
 /// The inputs of a projection: rows of as many elements as its matrices have columns.
 pub enum Inputs<'a, P> {
@@ -167,8 +165,7 @@ impl Work {
         match self.rows {
             0 => Ok(()),
             _ if normed || kernels.is_batch_invariant() => skinny(on, kernels, &self),
-            1..=8 => skinny(on, kernels, &self),
-            ..=MOST_ROWS if outputs < MANY => skinny(on, kernels, &self),
+            rows if rows <= FEW || rows <= MOST_ROWS && outputs < MANY => skinny(on, kernels, &self),
             _ => self.many(on, kernels),
         }
     }

@@ -27,6 +27,7 @@ impl<'a> Body<'a> {
             "st" => self.store(s, args),
             "atom" | "red" => self.atomic(base, s, args),
             "cp" => self.copy(s, args),
+            "createpolicy" => self.policy(s, args),
             "ldmatrix" => self.load_matrix(s, args),
             "mma" => self.multiply_matrices(s, args),
             "shfl" => self.shuffle(s, args),

@@ -238,11 +238,20 @@ impl<'a> Body<'a> {
             self.emit(Op::Wait(0), Vec::new());
         } else {
             take_hints(s);
+            let policy = s.take("L2::cache_hint");
             if !(s.take("shared") | s.take("shared::cta")) || !s.take("global") {
                 return Err("from global to shared memory only".into());
             }
             s.end()?;
             let [to, from, bytes, rest @ ..] = args else { return Err("operands are missing".into()) };
+            let rest = match rest {
+                [rest @ .., last] if policy => {
+                    self.value(last, Ty::B(8))?;
+                    rest
+                }
+                _ if policy => return Err("a policy belongs here".into()),
+                _ => rest,
+            };
             let bytes = number(Some(bytes)).filter(|it| matches!(it, 4 | 8 | 16)).ok_or("4, 8 or 16 bytes")? as u8;
             let (to, far, to_offset) = self.address(to)?;
             let (from, true, from_offset) = self.address(from)? else {
@@ -255,6 +264,20 @@ impl<'a> Body<'a> {
             let partial = !rest.is_empty();
             self.emit(Op::Copy { bytes, to: to_offset, from: from_offset, far, partial }, operands);
         }
+        Ok(())
+    }
+
+    /// `createpolicy`: how long caches keep what is read by it, which means nothing here.
+    pub(super) fn policy(&mut self, s: &mut Suffixes<'a>, args: &[Arg<'a>]) -> Result<(), String> {
+        take_hints(s);
+        let known = s.take("fractional") & s.take("b64");
+        s.end()?;
+        let ([d] | [d, _]) = args else { return Err("a register, and perhaps a fraction".into()) };
+        if !known {
+            return Err("only fractional policies are known".into());
+        }
+        let operands = vec![self.def(d, Ty::B(8))?, (Kind::Use64, self.constant(0, Ty::B(8)))];
+        self.emit(Op::Mov64, operands);
         Ok(())
     }
 
