@@ -8,6 +8,7 @@
 // Inside of a block every warp works for itself: it takes every WARPS-th tile of tokens, copies keys and values into its
 // own ring of three buffers two copies ahead, multiplies on the tensor cores (the query heads are the 16 rows), and keeps
 // its own softmax state and sums. There is no barrier until the warps are merged at the end.
+#include "common.cuh"
 #include "decode_tile.cuh"
 #define MERGED 8 // shares that are merged at a time
 

@@ -7,6 +7,7 @@
 //
 // Tiles of fewer than 16 bits come as they are, through two smaller buffers, and each is widened to f16 into one place before it is worked
 // on, times the scales of its groups. Scales of whole keys are multiplied to scores, those of values to weights.
+#include "common.cuh"
 #include "prefill_tile.cuh"
 
 template <typename E, int DIM> __device__ __forceinline__ void prefill(const PrefillArgs<E> a) {
