@@ -19,21 +19,33 @@ template <int F> __device__ constexpr u32 tile_bytes() {
     return F == Q4 ? 512 + 128 : F == Q5 ? 512 + 128 + 64 : F == Q6 ? 512 + 256 + 128 : 1024 + 64;
 }
 
-__device__ __forceinline__ uint4 load_once(const u8 *from) {
+// Weights, which nobody reads again. `early`: by loads that stay in front of the wait for earlier kernels; the others may be moved behind it.
+__device__ __forceinline__ uint4 load_once(const u8 *from, bool early) {
     uint4 v;
-    asm volatile("ld.global.nc.L1::no_allocate.L2::128B.v4.u32 {%0, %1, %2, %3}, [%4];"
-                 : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w)
-                 : "l"(from));
+    if (early)
+        asm volatile("ld.global.L1::no_allocate.L2::128B.v4.u32 {%0, %1, %2, %3}, [%4];"
+                     : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w)
+                     : "l"(from));
+    else
+        asm volatile("ld.global.nc.L1::no_allocate.L2::128B.v4.u32 {%0, %1, %2, %3}, [%4];"
+                     : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w)
+                     : "l"(from));
     return v;
 }
-__device__ __forceinline__ uint2 load8_once(const u8 *from) {
+__device__ __forceinline__ uint2 load8_once(const u8 *from, bool early) {
     uint2 v;
-    asm volatile("ld.global.nc.L1::no_allocate.v2.u32 {%0, %1}, [%2];" : "=r"(v.x), "=r"(v.y) : "l"(from));
+    if (early)
+        asm volatile("ld.global.L1::no_allocate.v2.u32 {%0, %1}, [%2];" : "=r"(v.x), "=r"(v.y) : "l"(from));
+    else
+        asm volatile("ld.global.nc.L1::no_allocate.v2.u32 {%0, %1}, [%2];" : "=r"(v.x), "=r"(v.y) : "l"(from));
     return v;
 }
-__device__ __forceinline__ u32 load4_once(const u8 *from) {
+__device__ __forceinline__ u32 load4_once(const u8 *from, bool early) {
     u32 v;
-    asm volatile("ld.global.nc.L1::no_allocate.u32 %0, [%1];" : "=r"(v) : "l"(from));
+    if (early)
+        asm volatile("ld.global.L1::no_allocate.u32 %0, [%1];" : "=r"(v) : "l"(from));
+    else
+        asm volatile("ld.global.nc.L1::no_allocate.u32 %0, [%1];" : "=r"(v) : "l"(from));
     return v;
 }
 
@@ -68,18 +80,18 @@ template <int F> struct Bits {
     uint4 scale;
 };
 
-template <int F> __device__ __forceinline__ Bits<F> load_tile(const u8 *tile, u32 lane) {
+template <int F> __device__ __forceinline__ Bits<F> load_tile(const u8 *tile, u32 lane, bool early) {
     Bits<F> v;
     u32 g = lane / 4;
-    v.low[0] = load_once(tile + lane * 16);
-    if (F >= Q8) v.low[F >= Q8] = load_once(tile + 512 + lane * 16);
-    if (F == Q5) v.high.x = load4_once(tile + 512 + lane * 4);
-    if (F == Q6) v.high = load8_once(tile + 512 + lane * 8);
+    v.low[0] = load_once(tile + lane * 16, early);
+    if (F >= Q8) v.low[F >= Q8] = load_once(tile + 512 + lane * 16, early);
+    if (F == Q5) v.high.x = load4_once(tile + 512 + lane * 4, early);
+    if (F == Q6) v.high = load8_once(tile + 512 + lane * 8, early);
     const u8 *scales = tile + (F == Q4 ? 512 : F == Q5 ? 640 : F == Q6 ? 768 : 1024);
     if (F == Q4 || F == Q6) {
-        v.scale = load_once(scales + g * 16);
+        v.scale = load_once(scales + g * 16, early);
     } else {
-        uint2 s = load8_once(scales + g * 8);
+        uint2 s = load8_once(scales + g * 8, early);
         v.scale = make_uint4(s.x, s.y, 0, 0);
     }
     return v;
@@ -114,11 +126,27 @@ template <int F> __device__ __forceinline__ u32 pair_of(const Bits<F> &v, int bl
     return minus(w | (h & 0x00300030), 0x43204320); // 160
 }
 
-template <int F, int NT, int MT, int WARPS, int SIDE, int STEP, bool AHEAD>
-__device__ __forceinline__ void quant(void *out, const bf16 *x, const u8 *w0, const u8 *w1, const u8 *w2, u32 rows0,
-                                      u32 rows1, u32 rows2,
-                                      u32 columns, u32 rows, u32 how) {
+template <bool PLAIN, typename T> __device__ __forceinline__ T input_at(const T *from) { return PLAIN ? *from : __ldg(from); }
+
+// Eight inputs of a lane, the first four and those `behind` them, from f32, each times its weight, as bf16; and the sum of their squares.
+__device__ __forceinline__ uint4 weighted(const float *x, const float *norm, u32 behind, float &squares) {
+    float4 l = *reinterpret_cast<const float4 *>(x), h = *reinterpret_cast<const float4 *>(x + behind);
+    float4 p = *reinterpret_cast<const float4 *>(norm), q = *reinterpret_cast<const float4 *>(norm + behind);
+    squares = fmaf(l.x, l.x, fmaf(l.y, l.y, fmaf(l.z, l.z, fmaf(l.w, l.w, squares))));
+    squares = fmaf(h.x, h.x, fmaf(h.y, h.y, fmaf(h.z, h.z, fmaf(h.w, h.w, squares))));
+    return make_uint4(to_bf16x2(l.x * p.x, l.y * p.y), to_bf16x2(l.z * p.z, l.w * p.w), to_bf16x2(h.x * q.x, h.y * q.y),
+                      to_bf16x2(h.z * q.z, h.w * q.w));
+}
+
+// NORMED: inputs are f32, and normalised on the way: x / rms(x) * norm. The norm's weight comes before the product, the
+// division by rms(x) behind it.
+template <int F, int NT, int MT, int WARPS, int SIDE, int STEP, bool AHEAD, bool NORMED>
+__device__ __forceinline__ void quant(void *out, const void *x, const u8 *w0, const u8 *w1, const u8 *w2,
+                                      const float *norm, u32 rows0, u32 rows1, u32 rows2, u32 columns, u32 rows,
+                                      u32 how, float epsilon) {
     extern __shared__ __align__(16) float shared[];
+    __shared__ float squares_of[NORMED ? WARPS : 1][NT * 8];
+    static_assert(!NORMED || SIDE == 1, "every warp has elements of its own");
     constexpr u32 ROWS = 16 * MT * SIDE;
     u32 lane = threadIdx.x % 32, warp = threadIdx.x / 32, g = lane / 4, t = lane % 4;
     u32 wide = (columns + 63) / 64; // tiles of a row
@@ -141,11 +169,15 @@ __device__ __forceinline__ void quant(void *out, const bf16 *x, const u8 *w0, co
         u32 at = first / 16 + (gated ? (side + i) / 2 : side + i);
         tiles[i] = (gated && i % 2 ? w1 : w) + (u64)min(at, most) * wide * tile_bytes<F>();
     }
-    const bf16 *inputs[NT];
+    const u8 *inputs[NT];
 #pragma unroll
-    for (int j = 0; j < NT; j++) inputs[j] = x + (u64)min(first_row + j * 8 + g, rows - 1) * columns + t * (F == Q6 ? 4 : 8);
+    for (int j = 0; j < NT; j++)
+        inputs[j] = reinterpret_cast<const u8 *>(x) +
+                    ((u64)min(first_row + j * 8 + g, rows - 1) * columns + t * (F == Q6 ? 4 : 8)) * (NORMED ? 4 : 2);
 
-    float sum[MT][NT][4];
+    float sum[MT][NT][4], squares[NT];
+#pragma unroll
+    for (int j = 0; j < NT; j++) squares[j] = 0.0f;
 #pragma unroll
     for (int i = 0; i < MT; i++)
 #pragma unroll
@@ -155,13 +187,17 @@ __device__ __forceinline__ void quant(void *out, const bf16 *x, const u8 *w0, co
 
     Bits<F> v[AHEAD ? 2 : 1][STEP][MT];
     uint4 b[AHEAD ? 2 : 1][STEP][NT][2];
-    auto load = [&](int to, u32 tile) {
+    auto load_weights = [&](int to, u32 tile, bool early) {
 #pragma unroll
         for (int s = 0; s < STEP; s++)
 #pragma unroll
             for (int i = 0; i < MT; i++)
                 // Behind the last tile it is read again, with inputs of zero.
-                v[to][s][i] = load_tile<F>(tiles[i] + (u64)min(tile + s, wide - 1) * tile_bytes<F>(), lane);
+                v[to][s][i] = load_tile<F>(tiles[i] + (u64)min(tile + s, wide - 1) * tile_bytes<F>(), lane, early);
+    };
+    // What waits reads them by plain loads: others are moved in front of the wait.
+    auto load_inputs = [&](int to, u32 tile) {
+        constexpr u32 BEHIND = F == Q6 ? 16 : 4;
 #pragma unroll
         for (int s = 0; s < STEP; s++)
 #pragma unroll
@@ -170,14 +206,20 @@ __device__ __forceinline__ void quant(void *out, const bf16 *x, const u8 *w0, co
                 for (int block = 0; block < 2; block++) {
                     u32 k = (tile + s) * 64 + block * 32;
                     uint4 y = make_uint4(0, 0, 0, 0);
-                    if (F == Q6) {
-                        if (k < columns) {
-                            uint2 l = __ldg(reinterpret_cast<const uint2 *>(inputs[j] + k));
-                            uint2 h = __ldg(reinterpret_cast<const uint2 *>(inputs[j] + k + 16));
+                    if (k >= columns) {
+                        // None.
+                    } else if (NORMED) {
+                        y = weighted(reinterpret_cast<const float *>(inputs[j]) + k,
+                                     norm + k + t * (F == Q6 ? 4 : 8), BEHIND, squares[j]);
+                    } else {
+                        const bf16 *from = reinterpret_cast<const bf16 *>(inputs[j]) + k;
+                        if (F == Q6) {
+                            uint2 l = input_at<NT == 1>(reinterpret_cast<const uint2 *>(from));
+                            uint2 h = input_at<NT == 1>(reinterpret_cast<const uint2 *>(from + BEHIND));
                             y = make_uint4(l.x, l.y, h.x, h.y);
+                        } else {
+                            y = input_at<NT == 1>(reinterpret_cast<const uint4 *>(from));
                         }
-                    } else if (k < columns) {
-                        y = __ldg(reinterpret_cast<const uint4 *>(inputs[j] + k));
                     }
                     b[to][s][j][block] = y;
                 }
@@ -242,23 +284,46 @@ __device__ __forceinline__ void quant(void *out, const bf16 *x, const u8 *w0, co
     };
     const u32 by = WARPS / SIDE * STEP;
     u32 tile = warp / SIDE * STEP;
+    // Launched early (up to 8 rows, early.rs): the first weights are on their way before the inputs are there.
+    let_next_start();
+    load_weights(0, tile, NT == 1);
+    if (NT == 1) wait_for_earlier();
+    load_inputs(0, tile);
     if (AHEAD) {
-        load(0, tile);
         for (; tile < wide; tile += 2 * by) {
-            load(1, tile + by);
+            load_weights(1, tile + by, false);
+            load_inputs(1, tile + by);
             products(0);
-            load(0, tile + 2 * by);
+            load_weights(0, tile + 2 * by, false);
+            load_inputs(0, tile + 2 * by);
             products(1);
         }
-    } else {
-        for (; tile < wide; tile += by) {
-            load(0, tile);
+    } else if (tile < wide) {
+        for (;;) {
             products(0);
+            tile += by;
+            if (tile >= wide) break;
+            load_weights(0, tile, false);
+            load_inputs(0, tile);
         }
     }
+    if (NORMED)
+#pragma unroll
+        for (int j = 0; j < NT; j++) {
+            squares[j] += __shfl_xor_sync(FULL, squares[j], 1);
+            squares[j] += __shfl_xor_sync(FULL, squares[j], 2);
+            if (t == 0) squares_of[warp][j * 8 + g] = squares[j];
+        }
 
     u32 all = gated ? rows0 : rows0 + rows1 + rows2;
     finish_block<NT, MT, WARPS, SIDE>(sum, shared, [&](int i, u32 output, u32 row, float total, float other) {
+        if (NORMED) {
+            float mean = 0.0f;
+#pragma unroll
+            for (int part = 0; part < WARPS; part++) mean += squares_of[part][row];
+            float factor = rsqrtf(mean / (float)columns + epsilon);
+            total *= factor, other *= factor;
+        }
         row += first_row;
         u32 column = first + (gated ? i / 2 : i) * 16 + output;
         if (row >= rows || column >= outputs) return;
@@ -285,7 +350,8 @@ __device__ __forceinline__ void quant(void *out, const bf16 *x, const u8 *w0, co
         quant_q##F##_n##NT##_m##MT##_w##WARPS##_s##SIDE##_a##AHEAD(                                                    \
             void *out, const bf16 *x, const u8 *w0, const u8 *w1, const u8 *w2, u32 rows0, u32 rows1, u32 rows2,       \
             u32 columns, u32 rows, u32 how) {                                                                          \
-        quant<F, NT, MT, WARPS, SIDE, STEP, AHEAD>(out, x, w0, w1, w2, rows0, rows1, rows2, columns, rows, how);       \
+        quant<F, NT, MT, WARPS, SIDE, STEP, AHEAD, false>(out, x, w0, w1, w2, 0, rows0, rows1, rows2, columns, rows,   \
+                                                          how, 0.0f);                                                  \
     }
 
 // Few outputs: as many blocks as there are tiles. The gated form has two tiles to a block.
@@ -312,3 +378,21 @@ ENTRY(4, 2, 2, 8, 2, 1, 1, TWO)
 ENTRY(5, 2, 2, 8, 2, 1, 1, 1)
 ENTRY(6, 2, 2, 8, 2, 1, 1, 1)
 ENTRY(8, 2, 2, 8, 2, 1, 1, TWO)
+
+#define NORMED_ENTRY(F, MT, STEP, AHEAD, BLOCKS)                                                                       \
+    extern "C" __global__ void __launch_bounds__(256, BLOCKS) quant_normed_q##F##_m##MT(                               \
+        void *out, const float *x, const u8 *w0, const u8 *w1, const u8 *w2, const float *norm, u32 rows0, u32 rows1,  \
+        u32 rows2, u32 columns, u32 rows, u32 how, float epsilon) {                                                    \
+        quant<F, 1, MT, 8, 1, STEP, AHEAD, true>(out, x, w0, w1, w2, norm, rows0, rows1, rows2, columns, rows, how,    \
+                                                 epsilon);                                                             \
+    }
+
+// Up to 8 rows, normalised on the way: few outputs, and more of them or gated ones.
+NORMED_ENTRY(4, 1, 2, 0, 2)
+NORMED_ENTRY(5, 1, 2, 0, 2)
+NORMED_ENTRY(6, 1, 2, 0, 2)
+NORMED_ENTRY(8, 1, 2, 0, 2)
+NORMED_ENTRY(4, 2, 1, 0, 2)
+NORMED_ENTRY(5, 2, 1, 0, 2)
+NORMED_ENTRY(6, 2, 1, 0, 2)
+NORMED_ENTRY(8, 2, 1, 0, 2)

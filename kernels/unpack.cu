@@ -63,14 +63,24 @@ template <int F> __device__ __forceinline__ Eight eight_of(const u8 *tile, u32 l
 template <int F> __device__ __forceinline__ u32 first_of(u32 lane) { return lane % 4 * (F == Q6 ? 4 : 8); }
 template <int F> __device__ __forceinline__ u32 others_behind() { return F == Q6 ? 16 : 4; }
 
-// A warp has a tile at a time.
+// Up to three matrices, one behind the other. A warp has a tile at a time.
 template <int F>
-__device__ __forceinline__ void unpack_tiles(bf16 *out, const u8 *tiles, u32 rows, u32 columns, u64 count) {
+__device__ __forceinline__ void unpack_tiles(bf16 *out, const u8 *w0, const u8 *w1, const u8 *w2, u32 rows0, u32 rows1,
+                                             u32 rows2, u32 columns, u64 count) {
     u32 lane = threadIdx.x % 32, wide = (columns + 63) / 64;
+    u64 tiles0 = (u64)((rows0 + 15) / 16) * wide, tiles1 = (u64)((rows1 + 15) / 16) * wide;
     u64 step = (u64)gridDim.x * (blockDim.x / 32);
     for (u64 at = (u64)blockIdx.x * (blockDim.x / 32) + threadIdx.x / 32; at < count; at += step) {
-        const u8 *tile = tiles + at * tile_bytes<F>();
-        u32 row = (u32)(at / wide) * 16 + lane / 4, column = (u32)(at % wide) * 64 + first_of<F>(lane);
+        const u8 *tiles = w0;
+        u64 of = at, before = 0;
+        u32 rows = rows0;
+        if (at >= tiles0 + tiles1) {
+            tiles = w2, of = at - tiles0 - tiles1, before = (u64)rows0 + rows1, rows = rows2;
+        } else if (at >= tiles0) {
+            tiles = w1, of = at - tiles0, before = rows0, rows = rows1;
+        }
+        const u8 *tile = tiles + of * tile_bytes<F>();
+        u32 row = (u32)(of / wide) * 16 + lane / 4, column = (u32)(of % wide) * 64 + first_of<F>(lane);
 #pragma unroll
         for (u32 half = 0; half < 2; half++)
 #pragma unroll
@@ -78,10 +88,15 @@ __device__ __forceinline__ void unpack_tiles(bf16 *out, const u8 *tiles, u32 row
                 u32 r = row + half * 8, c = column + block * 32;
                 if (r >= rows || c >= columns) continue;
                 Eight e = eight_of<F>(tile, lane, block, half);
-                bf16 *to = out + (u64)r * columns + c;
-                *reinterpret_cast<uint2 *>(to) = make_uint2(to_bf16x2(e.x[0], e.x[1]), to_bf16x2(e.x[2], e.x[3]));
-                to += others_behind<F>();
-                *reinterpret_cast<uint2 *>(to) = make_uint2(to_bf16x2(e.x[4], e.x[5]), to_bf16x2(e.x[6], e.x[7]));
+                uint4 y = make_uint4(to_bf16x2(e.x[0], e.x[1]), to_bf16x2(e.x[2], e.x[3]), to_bf16x2(e.x[4], e.x[5]),
+                                     to_bf16x2(e.x[6], e.x[7]));
+                bf16 *to = out + (before + r) * columns + c;
+                if (F == Q6) {
+                    *reinterpret_cast<uint2 *>(to) = make_uint2(y.x, y.y);
+                    *reinterpret_cast<uint2 *>(to + others_behind<F>()) = make_uint2(y.z, y.w);
+                } else {
+                    *reinterpret_cast<uint4 *>(to) = y;
+                }
             }
     }
 }
@@ -110,10 +125,11 @@ __device__ __forceinline__ void embed_tiles(float *out, const u8 *tiles, const u
 
 #define ENTRY(F)                                                                                                       \
     extern "C" __global__ void __launch_bounds__(256)                                                                  \
-        unpack_q##F(bf16 *out, const u8 *tiles, u32 rows, u32 columns, u64 count) {                                    \
+        unpack_q##F(bf16 *out, const u8 *w0, const u8 *w1, const u8 *w2, u32 rows0, u32 rows1, u32 rows2, u32 columns, \
+                    u64 count) {                                                                                       \
         let_next_start();                                                                                              \
         wait_for_earlier();                                                                                            \
-        unpack_tiles<F>(out, tiles, rows, columns, count);                                                             \
+        unpack_tiles<F>(out, w0, w1, w2, rows0, rows1, rows2, columns, count);                                         \
     }                                                                                                                  \
     extern "C" __global__ void __launch_bounds__(256) embed_q##F(                                                      \
         float *out, const u8 *tiles, const u32 *tokens, u32 vocabulary, u32 columns, float factor, u64 pieces) {       \

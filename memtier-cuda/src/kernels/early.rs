@@ -6,7 +6,7 @@
 
 /// Whether the kernel of this name waits for earlier ones itself.
 pub(crate) fn starts_early(name: &str) -> bool {
-    const STARTS: [&str; 12] = [
+    const STARTS: [&str; 13] = [
         "project_",
         "rope_",
         "paged_decode_",
@@ -14,13 +14,15 @@ pub(crate) fn starts_early(name: &str) -> bool {
         "residual_rms_norm_",
         "add_rms_norm",
         "begin_pass",
+        "quant_",
         "unpack_q",
         "embed_q",
         "gather_f32",
         "sample_f32",
         "philox4x32_10",
     ];
-    STARTS.iter().any(|start| name.starts_with(start))
+    // Of tiles, those for up to 8 rows.
+    STARTS.iter().any(|start| name.starts_with(start)) && !(name.starts_with("quant_") && name.contains("_n2_"))
 }
 
 #[cfg(test)]

@@ -136,10 +136,26 @@ entries! {
     Quant9N1Few = "quant" "quant_q9_n1_m1_w8_s1_a0" (Out In In In In U32 U32 U32 U32 U32 U32);
     Quant9N1 = "quant" "quant_q9_n1_m2_w8_s1_a1" (Out In In In In U32 U32 U32 U32 U32 U32);
     Quant9N2 = "quant" "quant_q9_n2_m2_w8_s1_a1" (Out In In In In U32 U32 U32 U32 U32 U32);
-    Unpack4 = "unpack" "unpack_q4" (Out In U32 U32 U64);
-    Unpack5 = "unpack" "unpack_q5" (Out In U32 U32 U64);
-    Unpack6 = "unpack" "unpack_q6" (Out In U32 U32 U64);
-    Unpack8 = "unpack" "unpack_q8" (Out In U32 U32 U64);
+    QuantNormed4Few = "quant" "quant_normed_q4_m1"
+        (Out In In In In In U32 U32 U32 U32 U32 U32 F32);
+    QuantNormed4 = "quant" "quant_normed_q4_m2"
+        (Out In In In In In U32 U32 U32 U32 U32 U32 F32);
+    QuantNormed5Few = "quant" "quant_normed_q5_m1"
+        (Out In In In In In U32 U32 U32 U32 U32 U32 F32);
+    QuantNormed5 = "quant" "quant_normed_q5_m2"
+        (Out In In In In In U32 U32 U32 U32 U32 U32 F32);
+    QuantNormed6Few = "quant" "quant_normed_q6_m1"
+        (Out In In In In In U32 U32 U32 U32 U32 U32 F32);
+    QuantNormed6 = "quant" "quant_normed_q6_m2"
+        (Out In In In In In U32 U32 U32 U32 U32 U32 F32);
+    QuantNormed8Few = "quant" "quant_normed_q8_m1"
+        (Out In In In In In U32 U32 U32 U32 U32 U32 F32);
+    QuantNormed8 = "quant" "quant_normed_q8_m2"
+        (Out In In In In In U32 U32 U32 U32 U32 U32 F32);
+    Unpack4 = "unpack" "unpack_q4" (Out In In In U32 U32 U32 U32 U64);
+    Unpack5 = "unpack" "unpack_q5" (Out In In In U32 U32 U32 U32 U64);
+    Unpack6 = "unpack" "unpack_q6" (Out In In In U32 U32 U32 U32 U64);
+    Unpack8 = "unpack" "unpack_q8" (Out In In In U32 U32 U32 U32 U64);
     EmbedTiled4 = "unpack" "embed_q4" (Out In In U32 U32 F32 U64);
     EmbedTiled5 = "unpack" "embed_q5" (Out In In U32 U32 F32 U64);
     EmbedTiled6 = "unpack" "embed_q6" (Out In In U32 U32 F32 U64);
@@ -174,6 +190,7 @@ mod tests {
             ("project_n4", "project_##NAME"),
             ("project_ring", "project_##NAME"),
             ("project_tiles", "project_##NAME"),
+            ("quant_normed_q", "quant_normed_q##F##_m##MT"),
             ("quant_q", "quant_q##F##_n##NT##_m##MT##_w##WARPS##_s##SIDE##_a##AHEAD"),
             ("unpack_q", "unpack_q##F"),
             ("embed_q", "embed_q##F"),
@@ -210,16 +227,21 @@ mod tests {
         for (file, source) in SOURCES {
             let count = |text: &str| text.matches("extern \"C\" __global__").count();
             let kernels = count(source);
-            let defined = source.split_once("#define ENTRY(").map_or("", |(_, rest)| rest);
-            let in_macro = defined.split_inclusive('\n').scan(true, |more, line| {
-                let this = *more;
-                *more = line.ends_with("\\\n");
-                this.then_some(count(line))
-            });
-            let in_macro: usize = in_macro.sum();
-            let macros = source.lines().filter(|line| line.starts_with("ENTRY(")).count();
+            // What is in a macro is there once for each use of it.
+            let mut all = kernels;
+            for name in ["ENTRY(", "NORMED_ENTRY("] {
+                let defined = source.split_once(&format!("#define {name}")).map_or("", |(_, rest)| rest);
+                let in_macro = defined.split_inclusive('\n').scan(true, |more, line| {
+                    let this = *more;
+                    *more = line.ends_with("\\\n");
+                    this.then_some(count(line))
+                });
+                let in_macro: usize = in_macro.sum();
+                let uses = source.lines().filter(|line| line.starts_with(name)).count();
+                all = all - in_macro + uses * in_macro;
+            }
             let known = ENTRIES.iter().filter(|entry| entry.file == *file).count();
-            assert_eq!(known, kernels - in_macro + macros * in_macro, "{file}.cu");
+            assert_eq!(known, all, "{file}.cu");
             assert!(source.contains("#include \"common.cuh\"") && header("common.cuh").is_some());
         }
     }

@@ -50,6 +50,12 @@ impl<P> Clone for Inputs<'_, P> {
 }
 impl<P> Copy for Inputs<'_, P> {}
 
+impl<'a, P> From<StableSpan<'a, bf16, P>> for Inputs<'a, P> {
+    fn from(x: StableSpan<'a, bf16, P>) -> Self {
+        Inputs::Plain(x)
+    }
+}
+
 /// Whether rows are so few that it pays to normalise them [on the way](Inputs::Normed) into a projection: every block of outputs does so
 /// for itself.
 pub fn is_few(rows: usize, columns: usize) -> bool {
@@ -67,6 +73,7 @@ pub(super) enum How {
 }
 
 /// An input's address and stream, and those of its norm, with the epsilon.
+#[derive(Clone, Copy)]
 pub(super) struct Staged {
     pub(super) x: (u64, u32),
     pub(super) norm: (u64, u32),

@@ -8,7 +8,11 @@ use memtier::{
 };
 
 use super::{
-    Activation, TiledFormat, Tiling, aligned, entries::Kernel, expect, narrow, product, project::How, require,
+    Activation, Inputs, TiledFormat, Tiling, aligned,
+    entries::Kernel,
+    expect, narrow, product,
+    project::{How, Staged},
+    require,
 };
 use crate::{
     Kernels,
@@ -136,12 +140,39 @@ fn choose(tiling: Tiling, (rows, outputs, columns): (usize, usize, usize), gated
     }
 }
 
+/// The most rows that are normalised on the way into [`project_tiled`].
+const MOST_NORMED: usize = 8;
+
+/// Whether it pays to normalise rows [on the way](Inputs::Normed) into [`project_tiled`]: every block of outputs does so for itself, and
+/// reads the residual stream and the norm in f32.
+pub fn is_few_tiled(rows: usize, columns: usize) -> bool {
+    (1..=MOST_NORMED).contains(&rows) && columns <= 2048
+}
+
+/// As [`choose`], for rows that are normalised on the way.
+fn choose_normed(tiling: Tiling, outputs: usize, gated: bool) -> Option<(Kernel, usize, usize, u32)> {
+    use Kernel::*;
+    let few = outputs < 4096 && !gated;
+    let kernel = match (tiling, few) {
+        (Tiling::Q4, true) => QuantNormed4Few,
+        (Tiling::Q5, true) => QuantNormed5Few,
+        (Tiling::Q6, true) => QuantNormed6Few,
+        (Tiling::Q8, true) => QuantNormed8Few,
+        (Tiling::Q4, false) => QuantNormed4,
+        (Tiling::Q5, false) => QuantNormed5,
+        (Tiling::Q6, false) => QuantNormed6,
+        (Tiling::Q8, false) => QuantNormed8,
+        (Tiling::F8, _) => return None,
+    };
+    Some((kernel, MOST_NORMED, if few { 16 } else { 32 }, 8))
+}
+
 /// What a launch is made of besides its matrices.
 #[derive(Clone, Copy)]
 struct Work {
     /// Address and stream.
     out: (u64, u32),
-    x: (u64, u32),
+    inputs: Staged,
     rows: usize,
     how: How,
     /// Outputs of a row of `out`.
@@ -154,7 +185,7 @@ fn launch_tiled<P: Place<Space: Is<Cuda>>>(
     kernels: &Kernels,
     (out, out_stream, out_units): (u64, u32, usize),
     matrices: &[TiledMatrix<'_, P>],
-    x: StableSpan<'_, bf16, P>,
+    x: Inputs<'_, P>,
     (rows, how): (usize, How),
 ) -> Result<(), LaunchError> {
     let what = "project_tiled";
@@ -168,9 +199,9 @@ fn launch_tiled<P: Place<Space: Is<Cuda>>>(
     let outputs = outputs.ok_or(LaunchError::Unsupported { what, why: "its outputs overflow" })?;
     let all = if gated { matrices[0].rows } else { outputs };
     expect("project_tiled: out", product(what, &[rows, all])?, out_units)?;
-    let x = Input::<bf16, P>::input(x);
-    expect("project_tiled: x", product(what, &[rows, columns])?, x.units())?;
-    aligned(what, 16, &[x.addr()])?;
+    let why = "more rows than a norm on the way is made for: normalise them first";
+    require(rows <= MOST_NORMED || matches!(x, Inputs::Plain(_)), what, why)?;
+    let inputs = x.check(what, rows, columns)?;
     if rows == 0 {
         return Ok(());
     }
@@ -178,7 +209,7 @@ fn launch_tiled<P: Place<Space: Is<Cuda>>>(
     let mut before = 0;
     for matrices in matrices.chunk_by(|a, b| a.tiling == b.tiling) {
         let out = (out + before * bytes, out_stream);
-        launch_alike(on, kernels, matrices, Work { out, x: (x.addr(), x.stream()), rows, how, all })?;
+        launch_alike(on, kernels, matrices, Work { out, inputs, rows, how, all })?;
         before += matrices.iter().map(|matrix| matrix.rows as u64).sum::<u64>();
     }
     Ok(())
@@ -189,14 +220,20 @@ fn launch_alike<P: Place<Space: Is<Cuda>>>(
     on: &Recorder<P>,
     kernels: &Kernels,
     matrices: &[TiledMatrix<'_, P>],
-    Work { out: (out, out_stream), x: (x, x_stream), rows, how, all }: Work,
+    Work { out: (out, out_stream), inputs: Staged { x, norm, epsilon }, rows, how, all }: Work,
 ) -> Result<(), LaunchError> {
     let (what, TiledMatrix { columns, tiling, .. }) = ("project_tiled", matrices[0]);
     let gated = matches!(how, How::GateSilu | How::GateGelu);
     let outputs = if gated { all } else { matrices.iter().map(|matrix| matrix.rows).sum() };
     // Sums are in another order with other kernels: where a row must not depend on those beside it, one takes any number of them.
     let beside = if kernels.is_batch_invariant() { 1 } else { rows };
-    let (kernel, inputs, tile, warps) = choose(tiling, (beside, outputs, columns), gated);
+    let normed = norm.0 != 0;
+    let chosen = match normed {
+        true => choose_normed(tiling, outputs, gated),
+        false => Some(choose(tiling, (beside, outputs, columns), gated)),
+    };
+    let why = "rows are not normalised on the way into tiles of e4m3: normalise them first";
+    let (kernel, inputs, tile, warps) = chosen.ok_or(LaunchError::Unsupported { what, why })?;
     let tiles = match gated {
         true => outputs.div_ceil(tile / 2),
         false => matrices.iter().map(|matrix| matrix.rows.div_ceil(tile)).sum(),
@@ -220,13 +257,20 @@ fn launch_alike<P: Place<Space: Is<Cuda>>>(
         *to = narrow(what, size)?.word();
     }
     let [n0, n1, n2, columns, rows] = words;
-    let words = [out, x, w0, w1, w2, n0, n1, n2, columns, rows, u64::from(how as u32)];
+    let how = u64::from(how as u32);
+    let plain = [out, x.0, w0, w1, w2, n0, n1, n2, columns, rows, how];
+    let on_the_way = [out, x.0, w0, w1, w2, norm.0, n0, n1, n2, columns, rows, how, epsilon.word()];
     let kernels = kernels.clone();
-    on.launch(&[out_stream, x_stream, s0, s1, s2], move |queue| {
-        // SAFETY: the kernel's own arguments. It reads `rows` rows of inputs and the matrices' tiles, and writes, of rows of `all`
+    on.launch(&[out_stream, x.1, norm.1, s0, s1, s2], move |queue| {
+        // SAFETY: the kernel's own arguments. It reads `rows` rows of inputs, a norm, and the matrices' tiles, and writes, of rows of `all`
         // elements, as many as the matrices have outputs: all checked to be in `out`, which came from `&mut`. The caller's views (or the
         // graph) keep them.
-        unsafe { launch(queue, kernels.function(kernel), grid, &words) }
+        unsafe {
+            match normed {
+                true => launch(queue, kernels.function(kernel), grid, &on_the_way),
+                false => launch(queue, kernels.function(kernel), grid, &plain),
+            }
+        }
     })
 }
 
@@ -234,68 +278,68 @@ fn launch_alike<P: Place<Space: Is<Cuda>>>(
 /// where they are tiled alike.
 ///
 /// Made for up to 16 rows, which read the weights once; more of them read them once for every 16, or are multiplied with what
-/// [`unpack_tiled`](super::unpack_tiled) makes of them. [Batch-invariant](Kernels::batch_invariant) kernels take 8 rows at a time.
+/// [`unpack_tiled`](super::unpack_tiled) makes of them. Up to 8 rows can be [normalised on the way](Inputs::Normed). [Batch-invariant](Kernels::batch_invariant) kernels take 8 rows at a time.
 ///
 /// # Errors
 /// [`LaunchError::Shape`] and [`LaunchError::Unsupported`] name what does not fit.
-pub fn project_tiled<P: Place<Space: Is<Cuda>>>(
+pub fn project_tiled<'x, P: Place<Space: Is<Cuda>> + 'x>(
     on: &Recorder<P>,
     kernels: &Kernels,
     out: &mut StableSpanMut<'_, impl SameElement<bf16>, impl Fits<P>>,
     matrices: &[TiledMatrix<'_, P>],
-    x: StableSpan<'_, bf16, P>,
+    x: impl Into<Inputs<'x, P>>,
     rows: usize,
 ) -> Result<(), LaunchError> {
     let out = out.output::<bf16, P>(on);
-    launch_tiled(on, kernels, (out.addr(), out.stream(), out.units()), matrices, x, (rows, How::StoreBf16))
+    launch_tiled(on, kernels, (out.addr(), out.stream(), out.units()), matrices, x.into(), (rows, How::StoreBf16))
 }
 
 /// The same in f32.
 ///
 /// # Errors
 /// As [`project_tiled`].
-pub fn project_tiled_f32<P: Place<Space: Is<Cuda>>>(
+pub fn project_tiled_f32<'x, P: Place<Space: Is<Cuda>> + 'x>(
     on: &Recorder<P>,
     kernels: &Kernels,
     out: &mut StableSpanMut<'_, impl SameElement<f32>, impl Fits<P>>,
     matrices: &[TiledMatrix<'_, P>],
-    x: StableSpan<'_, bf16, P>,
+    x: impl Into<Inputs<'x, P>>,
     rows: usize,
 ) -> Result<(), LaunchError> {
     let out = out.output::<f32, P>(on);
-    launch_tiled(on, kernels, (out.addr(), out.stream(), out.units()), matrices, x, (rows, How::StoreF32))
+    launch_tiled(on, kernels, (out.addr(), out.stream(), out.units()), matrices, x.into(), (rows, How::StoreF32))
 }
 
 /// `out += weights x` in f32: a projection back into the residual stream.
 ///
 /// # Errors
 /// As [`project_tiled`].
-pub fn project_tiled_add<P: Place<Space: Is<Cuda>>>(
+pub fn project_tiled_add<'x, P: Place<Space: Is<Cuda>> + 'x>(
     on: &Recorder<P>,
     kernels: &Kernels,
     out: &mut StableSpanMut<'_, impl SameElement<f32>, impl Fits<P>>,
     matrix: TiledMatrix<'_, P>,
-    x: StableSpan<'_, bf16, P>,
+    x: impl Into<Inputs<'x, P>>,
     rows: usize,
 ) -> Result<(), LaunchError> {
     let out = out.output::<f32, P>(on);
-    launch_tiled(on, kernels, (out.addr(), out.stream(), out.units()), &[matrix], x, (rows, How::AddF32))
+    launch_tiled(on, kernels, (out.addr(), out.stream(), out.units()), &[matrix], x.into(), (rows, How::AddF32))
 }
 
 /// `out = act(gate x) * (up x)` in bf16.
 ///
 /// # Errors
 /// As [`project_tiled`].
-pub fn project_tiled_gated<P: Place<Space: Is<Cuda>>>(
+pub fn project_tiled_gated<'x, P: Place<Space: Is<Cuda>> + 'x>(
     on: &Recorder<P>,
     kernels: &Kernels,
     out: &mut StableSpanMut<'_, impl SameElement<bf16>, impl Fits<P>>,
     [gate, up]: [TiledMatrix<'_, P>; 2],
-    x: StableSpan<'_, bf16, P>,
+    x: impl Into<Inputs<'x, P>>,
     (rows, activation): (usize, Activation),
 ) -> Result<(), LaunchError> {
     let out = out.output::<bf16, P>(on);
     expect("project_tiled: up rows", gate.rows, up.rows)?;
     let how = if activation == Activation::GeluTanh { How::GateGelu } else { How::GateSilu };
-    launch_tiled(on, kernels, (out.addr(), out.stream(), out.units()), &[gate, up], x, (rows, how))
+    launch_tiled(on, kernels, (out.addr(), out.stream(), out.units()), &[gate, up], x.into(), (rows, how))
 }

@@ -100,6 +100,20 @@ impl<P: Place<Space = Cuda>> Device<'_, P> {
         self.normed(x, normed, rows).map(Inputs::Plain)
     }
 
+    /// The same for a product with tiles.
+    fn inputs_of_tiles<'x>(
+        &'x self,
+        x: &'x StableSpanMut<'_, f32, P>,
+        normed: &'x mut StableSpanMut<'_, bf16, P>,
+        rows: usize,
+    ) -> Result<Inputs<'x, P>, LaunchError> {
+        let weight = self.weight()?;
+        if !self.launch.arch.batch_invariant && k::is_few_tiled(rows, weight.len()) {
+            return Ok(Inputs::Normed { x: x.read(), weight, epsilon: self.launch.arch.epsilon });
+        }
+        self.normed(x, normed, rows).map(Inputs::Plain)
+    }
+
     /// The same in `normed`, however few they are.
     fn normed<'x>(
         &self,
@@ -214,7 +228,7 @@ impl<'p, P: Place<Space = Cuda>> Operations<'p, Cuda, P> for CudaRun<'p, P> {
                 k::project_gated(on, kernels, &mut ffn, pair, input, how)
             }
             Matrices::Tiled(pair) => {
-                let input = self.device.normed(x, normed, *tokens)?;
+                let input = self.device.inputs_of_tiles(x, normed, *tokens)?;
                 k::project_tiled_gated(on, kernels, &mut ffn, pair, input, how)
             }
         }
@@ -280,7 +294,7 @@ impl<'p, P: Place<Space = Cuda>> Operations<'p, Cuda, P> for CudaRun<'p, P> {
             }
             // However many rows they are: unpacked, the largest of all matrices would take more room than all others.
             Matrices::Tiled(matrix) => {
-                let input = self.device.normed(picked, picked_normed, picks.len())?;
+                let input = self.device.inputs_of_tiles(picked, picked_normed, picks.len())?;
                 k::project_tiled_f32(on, kernels, out, &matrix, input, picks.len())
             }
         }
@@ -352,7 +366,7 @@ impl<P: Place<Space = Cuda>> CudaRun<'_, P> {
                 }
             }
             Matrices::Tiled(matrices) => {
-                let input = self.device.normed(x, normed, *tokens)?;
+                let input = self.device.inputs_of_tiles(x, normed, *tokens)?;
                 k::project_tiled(on, kernels, &mut qkv, &matrices, input, *tokens)?;
             }
         }

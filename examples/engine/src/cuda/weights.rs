@@ -143,20 +143,14 @@ impl<P: Place<Space = Cuda>> Device<'_, P> {
         };
         let room = wide.len();
         let full = || LaunchError::Shape { what: "unpacked matrices", expected: room, found: usize::MAX };
-        let places = |at: &mut usize, it: &TiledMatrix<'_, P>| {
-            let first = *at;
-            *at += it.rows() * it.columns();
-            first..*at
-        };
-        let mut at = 0;
-        for matrix in &tiled {
-            let mut to = wide.range(places(&mut at, matrix)).ok_or_else(full)?;
-            k::unpack_tiled(on, &self.kernels, &mut to, *matrix)?;
-        }
+        let all = tiled.iter().map(|it| it.rows() * it.columns()).sum();
+        k::unpack_tiled(on, &self.kernels, &mut wide.range(0..all).ok_or_else(full)?, &tiled)?;
         let wide = wide.read();
         let mut at = 0;
         let mut next = |it: &TiledMatrix<'_, P>| {
-            let span = wide.range(places(&mut at, it)).ok_or_else(full)?;
+            let first = at;
+            at += it.rows() * it.columns();
+            let span = wide.range(first..at).ok_or_else(full)?;
             Matrix::new(span, it.rows(), it.columns())
         };
         let mut all = [next(&tiled[0])?; N];
