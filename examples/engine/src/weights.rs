@@ -23,9 +23,9 @@ pub enum WeightFormat {
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum GpuWeights {
     /// In the file's bits, in tiles, where there are tiles of that format (`Q4_0`, `Q4_1`, `Q4_K`, `Q5_0`, `Q6_K`, `Q8_0`); bf16 elsewhere.
+    #[default]
     File,
     /// All of them as bf16.
-    #[default]
     Bf16,
 }
 

@@ -38,9 +38,9 @@
 //! names the one that is too small.
 //!
 //! A whole model is served from an NVIDIA GPU with `--device cuda:N`, by a build with the feature `cuda`: `--budget` is then what may be
-//! taken of the device, weights are priced at two bytes an element (bf16, whatever the file holds), and each recorded pass of
-//! `--graphs N` at 2 MiB. With `--weights file` matrices of Q4_0, Q4_1, Q4_K, Q5_0, Q6_K and Q8_0 stay in few bits: 5 of them a weight for
-//! the first three, then 5.5, 7 and 8.5. The CUDA context is beside the budget.
+//! taken of the device. Matrices of Q4_0, Q4_1, Q4_K, Q5_0, Q6_K and Q8_0 stay in few bits there: 5 of them a weight for the first three, then
+//! 5.5, 7 and 8.5; others, and all with `--weights bf16`, are bf16. What is multiplied unpacked, in passes of many tokens, is in the line
+//! of the forward scratch. Each recorded pass of `--graphs N` is priced at 2 MiB. The CUDA context is beside the budget.
 //!
 //! The library reserve is what drivers and libraries take for themselves. It is assumed on a machine that was never seen,
 //! measured across a start, and planned with at the next one (`--reserve-file FILE`, [`reserve`](crate::reserve)): the plan's line

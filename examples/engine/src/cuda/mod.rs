@@ -1,5 +1,5 @@
-//! Serving from a CUDA device: the same bundle, plan, requests and page tables; weights in bf16, keys and values in f16 or e4m3,
-//! and the operations of a pass over CUDA kernels.
+//! Serving from a CUDA device: the same bundle, plan, requests and page tables; weights in tiles of few bits or in bf16, keys and values
+//! in f16 or e4m3, and the operations of a pass over CUDA kernels.
 
 mod library;
 mod run;

@@ -93,7 +93,7 @@ Serves a GGUF model from memory that was planned to the byte.
   --draft N             tokens that an answer guesses ahead, from what it has seen; no token differs (0)
   --no-prefix-cache     compute every prompt anew
   --batch-invariant     on a GPU: an answer's logits, and so its tokens, are the same to the bit whatever is served beside it
-  --weights AS          on a GPU: file, in the file's bits where there are kernels for them, or bf16 (bf16)
+  --weights AS          on a GPU: file, in the file's bits where there are kernels for them, or bf16 (file)
   --no-cublaslt         on a GPU: prompts are multiplied by this program's kernels, even where cuBLASLt is installed
   --window-snapshots N  copies of sliding windows for cached prompts (2)
   --cold-blocks N       blocks of a second tier for cached prompts that the pool has no room for (0)
