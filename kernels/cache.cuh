@@ -52,7 +52,8 @@ template <typename E, int DIM> struct Vector {
 // Products and differences of two f16.
 __device__ __forceinline__ u32 times_f16x2(u32 x, u32 y) {
     u32 z;
-    asm("mul.rn.f16x2 %0, %1, %2;" : "=r"(z) : "r"(x), "r"(y));
+    // Volatile: made where it is needed instead of kept in registers.
+    asm volatile("mul.rn.f16x2 %0, %1, %2;" : "=r"(z) : "r"(x), "r"(y));
     return z;
 }
 __device__ __forceinline__ u32 minus_f16x2(u32 x, u32 y) {

@@ -115,7 +115,7 @@ __device__ __forceinline__ void prefetch_first(const DecodeArgs<E> &a, const Sha
 template <typename E, int DIM> struct Place {
     const E *keys[Shape<E, DIM>::PAGES];
     u32 slots[Shape<E, DIM>::GROUPED ? Shape<E, DIM>::PAGES : 1];
-    const float *scales[Shape<E, DIM>::SCALED ? Shape<E, DIM>::PAGES : 1];
+    const float *scales[Shape<E, DIM>::SCALED && !Shape<E, DIM>::GROUPED ? Shape<E, DIM>::PAGES : 1];
 };
 
 template <typename E, int DIM>
@@ -130,9 +130,9 @@ __device__ __forceinline__ Place<E, DIM> place_of(const DecodeArgs<E> &a, const 
         u32 slot = kv_head * a.block_tokens + token % a.block_tokens;
         place.keys[i] = id == HOLE ? nullptr : layer + (u64)slot * S::UNITS;
         if (S::GROUPED) place.slots[i * S::GROUPED] = slot;
-        if (S::SCALED) {
-            const E *scales = layer + 2 * (u64)a.kv_heads * a.block_tokens * (S::UNITS + S::GROUPS);
-            place.scales[i * S::SCALED] = reinterpret_cast<const float *>(scales) + slot;
+        if (S::SCALED && !S::GROUPED) {
+            const E *scales = layer + 2 * (u64)a.kv_heads * a.block_tokens * S::UNITS;
+            place.scales[i * (S::SCALED && !S::GROUPED)] = reinterpret_cast<const float *>(scales) + slot;
         }
     }
     return place;
@@ -197,7 +197,13 @@ __device__ __forceinline__ Scales<E, DIM> scales_of(const DecodeArgs<E> &a, cons
         u32 token = tile * S::TOKENS + i * 32 + lane;
         constexpr bool two = S::PAGES > 1;
         const E *keys = lane < 16 ? place.keys[i * 2 * two] : two ? place.keys[(i * 2 + 1) * two] : nullptr;
-        const float *from = lane >= 16 ? place.scales[(i * 2 + 1) * two * S::SCALED] : place.scales[i * 2 * two * S::SCALED];
+        constexpr bool held = S::SCALED && !S::GROUPED; // else they are found from the keys
+        const float *from = lane >= 16 ? place.scales[(i * 2 + 1) * two * held] : place.scales[i * 2 * two * held];
+        if constexpr (S::SCALED && S::GROUPED) {
+            u32 slot = lane >= 16 ? place.slots[(i * 2 + 1) * two] : place.slots[i * 2 * two];
+            u64 vectors = 2 * (u64)a.kv_heads * a.block_tokens;
+            from = reinterpret_cast<const float *>(keys + (vectors - slot) * S::UNITS + vectors * S::GROUPS) + slot;
+        }
         if (keys && token >= start && token < end) {
             scales.key[i] = from[lane % 16] * Cache<E>::TIMES;
             scales.value[i] = from[lane % 16 + (u64)a.kv_heads * a.block_tokens] * Cache<E>::TIMES;

@@ -277,3 +277,5 @@ __device__ __forceinline__ void rope_kv_write(Q *q, E *slab, const W *q_norm, co
 ENTRY(bf16, bf16, bf16)
 ENTRY(f16, f16, float)
 ENTRY(f8, f16, float)
+ENTRY(i8, f16, float)
+ENTRY(f4x2, f16, float)

@@ -9,7 +9,9 @@ use memtier::{
     BlockPool, Blocks, Bytes, Cuda, Device, Engine, F8E4M3, GlobalKv, LaunchError, Limits, PageTable, Space, Step,
     StreamSpec, TableSpec, Tokens, bf16, f16, graph_captured, tier,
 };
-use memtier_cuda::kernels::{DecodeShape, DecodeWork, KvElement, PagedKv, PrefillShape, paged_decode, paged_prefill};
+use memtier_cuda::kernels::{
+    DecodeShape, DecodeWork, KvElement, PackedKv, PagedKv, PrefillShape, paged_decode, paged_prefill,
+};
 use support::{Rng, backend, distance, kernels as load_kernels, pool, skipped_without_a_real_device, wide};
 
 /// Launches of a graph, replays of a round, rounds.
@@ -159,7 +161,8 @@ macro_rules! bars { ($module:ident, $element:ty, $query:ty, $q:ident) => {
             let (heads, columns) = (case.heads(), context / page);
             let backend = backend()?;
             let kernels = load_kernels(&backend);
-            let kv = PagedKv { layer_base: 0, kv_heads, head_dim, e4m3: false };
+            let packed = bars!(@packed $module);
+            let kv = PagedKv { layer_base: 0, kv_heads, head_dim, packed };
             let units = kv.block_units::<$element>(page).unwrap();
             let sets = if prefill { 1 } else { (PAST_CACHE / case.bytes(size_of::<$element>()) + 1).min(4) };
             let tokens = if prefill { context } else { batch };
@@ -274,6 +277,8 @@ macro_rules! bars { ($module:ident, $element:ty, $query:ty, $q:ident) => {
         }
     }
 };
+(@packed bf16s) => { None };
+(@packed f8s) => { Some(PackedKv::E4M3) };
 (@prefill bf16s $on:ident, $kernels:ident, $work:ident, $q:ident, $slab:ident, $ids:ident, $inputs:expr, $how:expr) => {
     paged_prefill($on, &$kernels, &mut $work.out, $work.$q.read(), &$slab, $ids, $inputs, $how)?
 };

@@ -53,7 +53,7 @@ fn run(case: &Case, rng: &mut Rng) -> Option<f64> {
     let longest = lengths.iter().copied().max().unwrap_or(0).max(1);
     let columns = longest.div_ceil(page) + 1;
     let layer = 2 * kv_heads * page * head_dim;
-    let kv = PagedKv { layer_base: layer, kv_heads, head_dim, e4m3: false };
+    let kv = PagedKv { layer_base: layer, kv_heads, head_dim, packed: None };
     let shape = DecodeShape { heads, ..*shape };
     let partial_units = shape.partial_units(batch, head_dim).unwrap();
     let scratch = Bytes::new((partial_units * 4 + 4 * batch * heads * head_dim * 2 + (1 << 20)) as u64);

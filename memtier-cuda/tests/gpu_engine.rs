@@ -168,7 +168,7 @@ fn a_captured_kernel_over_a_pool_sees_its_growth() {
     let Some(Rig { backend, device, kernels, mut engine, mut stream }) = rig else { return };
     let heads = kv_heads * 4;
     let shape = DecodeShape { heads, scale: 0.088, window: None, softcap: None, shares: 8 };
-    let kv = PagedKv { layer_base: per_layer, kv_heads, head_dim, e4m3: false };
+    let kv = PagedKv { layer_base: per_layer, kv_heads, head_dim, packed: None };
     let mut rng = Rng(22);
     let handle = engine.bundle().kv.handle();
     let mut first = handle.open(Tokens::new(page as u64));

@@ -58,7 +58,7 @@ fn run(case: &Case, rng: &mut Rng) -> Option<(f64, f64)> {
     let backend = backend()?;
     let kernels = load_kernels(&backend);
     let layer = 2 * kv_heads * PAGE * head_dim;
-    let kv = PagedKv { layer_base: layer, kv_heads, head_dim, e4m3: false };
+    let kv = PagedKv { layer_base: layer, kv_heads, head_dim, packed: None };
     let device = Device::new(backend, Bytes::gib(1));
     let mut engine = Engine::open(&device);
     let table = TableSpec { rows: 1, columns: COLUMNS };
@@ -223,7 +223,7 @@ fn what_does_not_fit_is_refused_before_the_launch() {
     let rows = scratch.take::<u32>(2).unwrap();
     let mut q = scratch.take::<f16>(64).unwrap();
     let matrix = || Matrix::new(weights.read(), 64, 64).unwrap();
-    let kv = PagedKv { layer_base: 0, kv_heads: 1, head_dim: 64, e4m3: false };
+    let kv = PagedKv { layer_base: 0, kv_heads: 1, head_dim: 64, packed: None };
     let mut try_with = |heads: usize, tokens: usize, pairs: usize| {
         let input = Inputs::Normed { x: x.read(), weight: norm.read(), epsilon: 1e-5 };
         let at = rows.read().range(0..tokens).unwrap();

@@ -64,7 +64,7 @@ fn run(case: &Case, rng: &mut Rng) -> Option<(f64, f64)> {
     let rows = runs.iter().map(|run| run.0).max().unwrap_or(0) + 1;
     let columns = runs.iter().map(|(_, first, count)| (first + count).div_ceil(page)).max().unwrap_or(1) + 1;
     let layer = 2 * kv_heads * page * head_dim;
-    let kv = PagedKv { layer_base: layer, kv_heads, head_dim, e4m3: false };
+    let kv = PagedKv { layer_base: layer, kv_heads, head_dim, packed: None };
     let device = Device::new(backend, Bytes::gib(2));
     let mut engine = Engine::open(&device);
     let (kv_spec, table) = (pool(page, 2 * layer, rows * columns), TableSpec { rows, columns });

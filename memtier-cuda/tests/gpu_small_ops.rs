@@ -199,7 +199,7 @@ fn rotation_and_the_write_into_pages() {
     ];
     for (heads, kv_heads, head_dim, pairs, page, style, normed) in cases {
         let layer = 2 * kv_heads * page * head_dim;
-        let kv = PagedKv { layer_base: layer, kv_heads, head_dim, e4m3: false };
+        let kv = PagedKv { layer_base: layer, kv_heads, head_dim, packed: None };
         let (rows, columns) = (3, 5);
         // Two layers a block; the second is written.
         let rig = Rig::new(Bytes::mib(64), pool(page, 2 * layer, rows * columns), TableSpec { rows, columns });

@@ -129,7 +129,7 @@ fn decode() {
         let (page, heads) = (64, kv_heads * group);
         let columns = context / page;
         let layer = 2 * kv_heads * page * head_dim;
-        let kv = PagedKv { layer_base: 0, kv_heads, head_dim, e4m3: false };
+        let kv = PagedKv { layer_base: 0, kv_heads, head_dim, packed: None };
         let spec = TableSpec { rows: batch, columns };
         let Some(mut rig) = Rig::new(Bytes::gib(1), pool(page, layer, batch * columns), spec) else { return };
         let handle = rig.engine.bundle().kv.handle();

@@ -189,11 +189,11 @@ fn tiny_models_give_what_the_cpu_gives() {
 }
 
 #[test]
-fn keys_and_values_of_fp8_are_read_as_the_cpu_reads_its_own() {
+fn keys_and_values_of_eight_bits_are_read_as_the_cpu_reads_its_own() {
     let Some(gpu) = gpu() else { return };
     let answer = sized(&gpu, 12, 3);
-    // All layers, and all but the first, which is f16 in the same blocks.
-    let types = [KvTypes::all(KvDtype::Fp8Head), "0=f16,rest=fp8".parse().unwrap()];
+    // All layers, and all but the first, which is f16 in the same blocks. q8_0 is rounded to f16 when it is read, on both.
+    let types = [KvTypes::all(KvDtype::Fp8Head), "0=f16,rest=q8_0".parse().unwrap()];
     for (name, path) in some(&gpu, tiny("keys_and_val"), &["llama"]) {
         let file = ModelFile::open(path.path()).unwrap();
         let (long, reference) = (prompts(&gpu, 288)[4].clone(), Reference::open(path.path()));
@@ -206,14 +206,14 @@ fn keys_and_values_of_fp8_are_read_as_the_cpu_reads_its_own() {
             let settings = Settings { batch_invariant: true, ..settings };
             let mut here = on_gpu(&gpu, &file, &settings);
             let ours = logits(&mut here, &long);
-            // What three bits of mantissa cost on the CPU, and on the GPU; and how far apart the two are, which round alike.
+            // What fewer bits cost on the CPU, and on the GPU; and how far apart the two are, which round alike.
             let (cost, size) = apart(&theirs, &f16);
             let ((ours_cost, _), (apart, _)) = (apart(&ours, &exact), apart(&ours, &theirs));
             println!(
-                "{name}, {kv_types}: logits of {size:.3}; fp8 moves the CPU's {cost:.4}, the GPU's are {ours_cost:.4} from f32, {apart:.4} apart"
+                "{name}, {kv_types}: logits of {size:.3}; it moves the CPU's {cost:.4}, the GPU's are {ours_cost:.4} from f32, {apart:.4} apart"
             );
-            assert!(cost > 0.002 * size, "{name}: fp8 costs nothing, so nothing was rounded");
-            assert!(ours_cost < 1.5 * cost + 0.02 * size, "{name}, {kv_types}: fp8 costs more than on the CPU");
+            assert!(cost > 0.001 * size, "{name}, {kv_types}: it costs nothing, so nothing was rounded");
+            assert!(ours_cost < 1.5 * cost + 0.02 * size, "{name}, {kv_types}: costs more than on the CPU");
             assert!(apart < 1.5 * cost + 0.02 * size, "{name}, {kv_types}: far from the CPU's");
             let prompts = prompts(&gpu, 288);
             let answers = generate(&mut here, &prompts, answer, Sampling::GREEDY);
@@ -234,7 +234,7 @@ fn keys_and_values_of_fp8_are_read_as_the_cpu_reads_its_own() {
 }
 
 #[test]
-fn a_block_of_fp8_has_half_the_bytes() {
+fn a_block_of_eight_bits_has_half_the_bytes() {
     let Some(gpu) = gpu() else { return };
     let [(_, path), ..] = tiny("a_block_of_f");
     let file = ModelFile::open(path.path()).unwrap();
@@ -243,6 +243,7 @@ fn a_block_of_fp8_has_half_the_bytes() {
     let (f16, fp8) = (blocks(KvTypes::default()), blocks(KvTypes::all(KvDtype::Fp8Head)));
     // 64 elements: 128 bytes, or 64 and a scale of four.
     assert_eq!(fp8 * 128, f16 * 68, "{f16} bytes a token, {fp8} in fp8");
+    assert_eq!(blocks(KvTypes::all(KvDtype::Q8_0)), fp8, "two f16 for 64 in q8_0");
 }
 
 #[test]

@@ -46,14 +46,14 @@ pub struct DecodeWork<'x, 's, P> {
 
 impl DecodeShape {
     /// Shares that use the device well for `batch` sequences of `context` tokens. What the pool holds does not say how the layer is
-    /// kept: name e4m3 in `kv` for a pool of it, too.
+    /// kept: name e4m3 in `kv` ([`PackedKv`](super::PackedKv)) for a pool of it, too.
     pub fn shares_for(kernels: &Kernels, kv: &PagedKv, heads: usize, batch: usize, context: usize) -> usize {
-        let cache = if kv.e4m3 { Cache::F8 } else { Cache::Bf16 };
-        let Ok(Variant { tokens, .. }) = variant(cache, kv.head_dim) else { return 1 };
+        let cache = kv.packed.map_or(Cache::Bf16, Cache::from);
+        let Ok(Variant { tokens, .. }) = variant(kernels.target(), cache, kv.head_dim) else { return 1 };
         let groups = heads.div_ceil(kv.kv_heads.max(1)).div_ceil(TOGETHER);
         let blocks = batch.saturating_mul(kv.kv_heads).saturating_mul(groups);
         // What one block leaves of its multiprocessor's memory bandwidth: fewer bits are more work for each byte.
-        let alone = if kv.e4m3 { 12 } else { 8 };
+        let alone = if kv.packed.is_some() { 12 } else { 8 };
         shares_for(kernels.multiprocessors() as usize, (blocks, context.div_ceil(tokens)), alone)
     }
 
@@ -82,7 +82,7 @@ struct Variant {
 /// Threads of a block.
 const THREADS: u32 = 128;
 
-fn variant(cache: Cache, head_dim: usize) -> Result<Variant, LaunchError> {
+fn variant(target: &str, cache: Cache, head_dim: usize) -> Result<Variant, LaunchError> {
     let (kernel, tokens) = match (cache, head_dim) {
         (Cache::Bf16, 64) => (Kernel::DecodeD64, 128),
         (Cache::Bf16, 128) => (Kernel::DecodeD128, 64),
@@ -93,17 +93,33 @@ fn variant(cache: Cache, head_dim: usize) -> Result<Variant, LaunchError> {
         (Cache::F8, 64) => (Kernel::DecodeF8D64, 256),
         (Cache::F8, 128) => (Kernel::DecodeF8D128, 128),
         (Cache::F8, 256) => (Kernel::DecodeF8D256, 64),
+        (Cache::I8, 64) => (Kernel::DecodeI8D64, 256),
+        (Cache::I8, 128) => (Kernel::DecodeI8D128, 128),
+        (Cache::I8, 256) => (Kernel::DecodeI8D256, 64),
+        (Cache::F4, 64) => (Kernel::DecodeF4D64, 256),
+        (Cache::F4, 128) => (Kernel::DecodeF4D128, 128),
+        (Cache::F4, 256) => {
+            let why = "NVFP4 is served for heads of 64 and 128 elements: give this layer another type";
+            return Err(LaunchError::Unsupported { what: "paged_decode: head_dim", why });
+        }
         _ => {
             let why = "heads of 64, 128 and 256 elements are served";
             return Err(LaunchError::Unsupported { what: "paged_decode: head_dim", why });
         }
     };
-    // What a block copies into: three buffers a warp.
-    let shared = if head_dim == 256 { 96 << 10 } else { 48 << 10 };
+    // As `Shape` in `decode_tile.cuh` has them. What a block copies into: three buffers a warp; on a device with less, tiles of int8 are
+    // half as long.
+    let small = target != "sm_90a" && cache == Cache::I8 && head_dim < 256;
+    let shared = match head_dim {
+        256 => 96 << 10,
+        _ if cache == Cache::I8 && !small => 51 << 10,
+        _ => 48 << 10,
+    };
+    let tokens = if small { tokens / 2 } else { tokens };
     Ok(Variant { kernel, tokens, shared })
 }
 
-/// Attention of one query a sequence to its pages, which hold bf16, f16 or e4m3: `q` (of [`KvElement::Query`]) and `out` are
+/// Attention of one query a sequence to its pages, which hold bf16, f16, e4m3, or what [`PackedKv`](super::PackedKv) names: `q` (of [`KvElement::Query`]) and `out` are
 /// batch x heads x head_dim, `rows` names the page table row of each sequence, `lengths` its tokens, the query's own included. A sequence of length zero, one whose row is not in
 /// the table, and one whose pages are all holes get zeros.
 ///
@@ -132,7 +148,7 @@ pub fn paged_decode<K: PoolKind<Element: KvElement>, P: Place<Space: Is<Cuda>>, 
     let layer = kv.attention::<K::Element>(what, pages, ids.meta(), attending)?;
     require((1..=MOST_SHARES).contains(&shares), what, "there must be at least one share, and at most 128")?;
     let groups = (heads / kv_heads).div_ceil(TOGETHER);
-    let Variant { kernel, shared, .. } = variant(kv.cache::<K::Element>(what)?, head_dim)?;
+    let Variant { kernel, shared, .. } = variant(kernels.target(), kv.cache::<K::Element>(what)?, head_dim)?;
     expect("paged_decode: lengths", batch, lengths.units())?;
     expect("paged_decode: q", product(what, &[batch, heads, head_dim])?, q.units())?;
     expect("paged_decode: out", q.units(), out.units())?;

@@ -61,6 +61,10 @@ entries! {
         (Out Out In In In In In In In U64 U64 U64 U32 U32 U32 U32 U32 U32 U32 U32 F32 U64);
     RopeKvWriteF8 = "rope" "rope_kv_write_f8"
         (Out Out In In In In In In In U64 U64 U64 U32 U32 U32 U32 U32 U32 U32 U32 F32 U64);
+    RopeKvWriteI8 = "rope" "rope_kv_write_i8"
+        (Out Out In In In In In In In U64 U64 U64 U32 U32 U32 U32 U32 U32 U32 U32 F32 U64);
+    RopeKvWriteF4 = "rope" "rope_kv_write_f4x2"
+        (Out Out In In In In In In In U64 U64 U64 U32 U32 U32 U32 U32 U32 U32 U32 F32 U64);
     DecodeD64 = "decode" "paged_decode_bf16_d64"
         (Out Out Out In In In In In U64 U64 U64 U32 U32 U32 U32 U32 U32 F32 F32);
     DecodeD128 = "decode" "paged_decode_bf16_d128"
@@ -79,6 +83,16 @@ entries! {
         (Out Out Out In In In In In U64 U64 U64 U32 U32 U32 U32 U32 U32 F32 F32);
     DecodeF8D256 = "decode" "paged_decode_f8_d256"
         (Out Out Out In In In In In U64 U64 U64 U32 U32 U32 U32 U32 U32 F32 F32);
+    DecodeI8D64 = "decode" "paged_decode_i8_d64"
+        (Out Out Out In In In In In U64 U64 U64 U32 U32 U32 U32 U32 U32 F32 F32);
+    DecodeI8D128 = "decode" "paged_decode_i8_d128"
+        (Out Out Out In In In In In U64 U64 U64 U32 U32 U32 U32 U32 U32 F32 F32);
+    DecodeI8D256 = "decode" "paged_decode_i8_d256"
+        (Out Out Out In In In In In U64 U64 U64 U32 U32 U32 U32 U32 U32 F32 F32);
+    DecodeF4D64 = "decode" "paged_decode_f4x2_d64"
+        (Out Out Out In In In In In U64 U64 U64 U32 U32 U32 U32 U32 U32 F32 F32);
+    DecodeF4D128 = "decode" "paged_decode_f4x2_d128"
+        (Out Out Out In In In In In U64 U64 U64 U32 U32 U32 U32 U32 U32 F32 F32);
     PrefillD64 = "prefill" "paged_prefill_bf16_d64"
         (Out In In In In In U64 U64 U64 U32 U32 U32 U32 U32 U32 F32 F32 U32);
     PrefillD128 = "prefill" "paged_prefill_bf16_d128"
@@ -96,6 +110,16 @@ entries! {
     PrefillF8D128 = "prefill" "paged_prefill_f8_d128"
         (Out In In In In In U64 U64 U64 U32 U32 U32 U32 U32 U32 F32 F32 U32);
     PrefillF8D256 = "prefill" "paged_prefill_f8_d256"
+        (Out In In In In In U64 U64 U64 U32 U32 U32 U32 U32 U32 F32 F32 U32);
+    PrefillI8D64 = "prefill" "paged_prefill_i8_d64"
+        (Out In In In In In U64 U64 U64 U32 U32 U32 U32 U32 U32 F32 F32 U32);
+    PrefillI8D128 = "prefill" "paged_prefill_i8_d128"
+        (Out In In In In In U64 U64 U64 U32 U32 U32 U32 U32 U32 F32 F32 U32);
+    PrefillI8D256 = "prefill" "paged_prefill_i8_d256"
+        (Out In In In In In U64 U64 U64 U32 U32 U32 U32 U32 U32 F32 F32 U32);
+    PrefillF4D64 = "prefill" "paged_prefill_f4x2_d64"
+        (Out In In In In In U64 U64 U64 U32 U32 U32 U32 U32 U32 F32 F32 U32);
+    PrefillF4D128 = "prefill" "paged_prefill_f4x2_d128"
         (Out In In In In In U64 U64 U64 U32 U32 U32 U32 U32 U32 F32 F32 U32);
     ProjectN1 = "skinny" "project_n1" (Out In In In In U32 U32 U32 U32 U32 U32);
     ProjectN2 = "skinny" "project_n2" (Out In In In In U32 U32 U32 U32 U32 U32);

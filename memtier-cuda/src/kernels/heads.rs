@@ -49,7 +49,11 @@ pub fn project_rope_kv_write<K: PoolKind<Element = f16>, P: Place<Space: Is<Cuda
         });
     };
     let (x, norm) = (Input::<f32, P>::input(x), Input::<f32, P>::input(weight));
-    require(!kv.e4m3, what, "keys and values are f16 here: use `project` and `rope_kv_write` for e4m3")?;
+    require(
+        kv.packed.is_none(),
+        what,
+        "keys and values are f16 here: use `project` and `rope_kv_write` for packed ones",
+    )?;
     require(rows.units() == 1, what, "one token only: use `project` and `rope_kv_write` for more")?;
     let of_slab = (slab.block_units(), slab.block_tokens(), slab.pool());
     let [pool, stride, base, block_tokens, table_rows, table_columns] = kv.pages::<f16>(what, of_slab, ids.meta())?;

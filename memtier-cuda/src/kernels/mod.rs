@@ -30,7 +30,7 @@ pub use heads::project_rope_kv_write;
 pub use matrix::{Matrix, MatrixFormat};
 pub use narrow_floats::{Fp8, Nvfp4, PackError, pack_fp8, pack_nvfp4};
 pub use norm::{add_rms_norm, residual_rms_norm, residual_rms_norm_bf16, rms_norm, rms_norm_bf16, rms_norm_wide};
-pub use paged::{KvElement, PagedKv};
+pub use paged::{KvElement, PackedKv, PagedKv};
 pub use prefill::{PrefillShape, paged_prefill};
 pub use project::{Inputs, is_few, project, project_add, project_f32, project_gated};
 pub use rope::{HeadNorms, RopeShape, RopeStyle, rope_angles, rope_angles_of, rope_kv_write};

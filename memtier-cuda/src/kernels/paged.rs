@@ -35,6 +35,19 @@ impl KvElement for F8E4M3 {
     const CACHE: Cache = Cache::F8;
 }
 
+/// What the keys and values of one layer are packed as, in a pool of f16.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[non_exhaustive]
+pub enum PackedKv {
+    /// A byte an element, and an f32 for each vector: what a pool of [`F8E4M3`] has.
+    E4M3,
+    /// Eight-bit integers, and for 32 of them an f16: GGUF's Q8_0, with the scales of a layer behind its integers. Elements are rounded once
+    /// to f16 when they are read, as an f16 cache has them.
+    Int8,
+    /// e2m1, for 16 of them a ue4m3, and for each vector an f32. Reading is exact.
+    Nvfp4,
+}
+
 /// The kinds of cache, as kernels are chosen by them.
 #[doc(hidden)]
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -42,14 +55,42 @@ pub enum Cache {
     Bf16,
     F16,
     F8,
+    I8,
+    F4,
+}
+
+impl From<PackedKv> for Cache {
+    fn from(packed: PackedKv) -> Cache {
+        match packed {
+            PackedKv::E4M3 => Cache::F8,
+            PackedKv::Int8 => Cache::I8,
+            PackedKv::Nvfp4 => Cache::F4,
+        }
+    }
 }
 
 impl Cache {
-    /// Bytes of a vector of `head_dim` elements, with its scale.
+    /// Whether elements have fewer bits than 16: kernels are told bytes then.
+    pub(super) fn is_narrow(self) -> bool {
+        matches!(self, Cache::F8 | Cache::I8 | Cache::F4)
+    }
+
+    /// Elements that share a scale.
+    fn granule(self) -> usize {
+        match self {
+            Cache::I8 => 32,
+            Cache::F4 => 16,
+            _ => 1,
+        }
+    }
+
+    /// Bytes of a vector of `head_dim` elements, with its scales.
     fn bytes(self, head_dim: usize) -> Option<usize> {
         match self {
             Cache::Bf16 | Cache::F16 => head_dim.checked_mul(2),
             Cache::F8 => head_dim.checked_add(4),
+            Cache::I8 => head_dim.checked_add(head_dim / 16),
+            Cache::F4 => (head_dim / 2 + head_dim / 16).checked_add(4),
         }
     }
 
@@ -57,7 +98,7 @@ impl Cache {
     fn per_16_bytes(self) -> usize {
         match self {
             Cache::Bf16 | Cache::F16 => 8,
-            Cache::F8 => 16,
+            Cache::F8 | Cache::I8 | Cache::F4 => 16,
         }
     }
 }
@@ -75,8 +116,8 @@ pub struct PagedKv {
     pub kv_heads: usize,
     /// Elements of a head.
     pub head_dim: usize,
-    /// Whether the layer is e4m3 with scales in a pool of f16 all the same, as in a pool of [`F8E4M3`]: layers of one pool may differ then.
-    pub e4m3: bool,
+    /// What the layer is packed as in a pool of f16; `None`: it is what the pool holds. Layers of one pool may differ.
+    pub packed: Option<PackedKv>,
 }
 
 /// How heads attend, whatever the phase.
@@ -95,25 +136,30 @@ impl PagedKv {
     /// use memtier::{F8E4M3, bf16, f16};
     /// use memtier_cuda::kernels::PagedKv;
     ///
-    /// let kv = PagedKv { layer_base: 0, kv_heads: 8, head_dim: 128, e4m3: false };
+    /// let kv = PagedKv { layer_base: 0, kv_heads: 8, head_dim: 128, packed: None };
     /// assert_eq!(kv.block_units::<bf16>(64), Some(2 * 8 * 64 * 128));
     /// assert_eq!(kv.block_units::<F8E4M3>(64), Some(2 * 8 * 64 * (128 + 4)));
     /// // Units of two bytes.
-    /// assert_eq!(PagedKv { e4m3: true, ..kv }.block_units::<f16>(64), Some(8 * 64 * (128 + 4)));
+    /// use memtier_cuda::kernels::PackedKv;
+    /// assert_eq!(PagedKv { packed: Some(PackedKv::E4M3), ..kv }.block_units::<f16>(64), Some(8 * 64 * (128 + 4)));
     /// ```
     pub fn block_units<E: KvElement>(&self, block_tokens: usize) -> Option<usize> {
         let vectors = self.kv_heads.checked_mul(block_tokens)?.checked_mul(2)?;
-        let cache = if self.e4m3 { Cache::F8 } else { E::CACHE };
+        let cache = self.packed.map_or(E::CACHE, Cache::from);
         Some(vectors.checked_mul(cache.bytes(self.head_dim)?)? / size_of::<E>())
     }
 
     /// What the layer's vectors are.
     pub(super) fn cache<E: KvElement>(&self, what: &'static str) -> Result<Cache, LaunchError> {
-        match E::CACHE {
-            cache if !self.e4m3 || cache == Cache::F8 => Ok(cache),
-            Cache::F16 => Ok(Cache::F8),
-            // Queries to e4m3 are f16.
-            _ => Err(LaunchError::Unsupported { what, why: "layers of e4m3 are in pools of f16 or of e4m3" }),
+        match (self.packed.map(Cache::from), E::CACHE) {
+            (None, pool) => Ok(pool),
+            (Some(packed), pool) if packed == pool => Ok(packed),
+            (Some(packed), Cache::F16) => Ok(packed),
+            // Queries to packed layers are f16.
+            _ => Err(LaunchError::Unsupported {
+                what,
+                why: "packed layers are in pools of f16, e4m3 in pools of e4m3 too",
+            }),
         }
     }
 
@@ -127,11 +173,18 @@ impl PagedKv {
     ) -> Result<[u64; 6], LaunchError> {
         let PagedKv { layer_base, kv_heads, head_dim, .. } = *self;
         // Elements of the kernel that are a unit of the pool.
-        let per_unit = if self.cache::<E>(what)? == Cache::F8 { size_of::<E>() as u64 } else { 1 };
+        let cache = self.cache::<E>(what)?;
+        let per_unit = if cache.is_narrow() { size_of::<E>() as u64 } else { 1 };
         // A table whose first row is not set yet names no pool; kernels look again when they run.
         let ours = table.pool == 0 || table.pool == pool;
         require(ours, what, "the page table holds ids of another pool than the slab")?;
         require(head_dim > 0 && head_dim.is_multiple_of(8), what, "a head must have a multiple of 8 elements")?;
+        let whole = head_dim.is_multiple_of(cache.granule());
+        require(
+            whole,
+            what,
+            "a head must have a multiple of the elements that share a scale: 32 of int8, 16 of NVFP4",
+        )?;
         require(kv_heads > 0, what, "there must be a key/value head")?;
         let chunk = E::CACHE.per_16_bytes();
         let aligned = layer_base.is_multiple_of(chunk) && block_units.is_multiple_of(chunk);
@@ -188,7 +241,7 @@ mod tests {
 
     #[test]
     fn a_layer_that_ends_behind_its_block_is_refused() {
-        let kv = PagedKv { layer_base: 16, kv_heads: 2, head_dim: 64, e4m3: false };
+        let kv = PagedKv { layer_base: 16, kv_heads: 2, head_dim: 64, packed: None };
         let table = TableShape { rows: 1, columns: 4, pool: 3 };
         let units = kv.block_units::<bf16>(16).unwrap();
         let pages = |slab, table| kv.pages::<bf16>("test", slab, table);
@@ -200,17 +253,22 @@ mod tests {
 
     #[test]
     fn scales_take_their_place_in_a_block() {
-        let kv = PagedKv { layer_base: 0, kv_heads: 2, head_dim: 64, e4m3: false };
+        let kv = PagedKv { layer_base: 0, kv_heads: 2, head_dim: 64, packed: None };
         let table = TableShape { rows: 1, columns: 4, pool: 3 };
         let pages = |units| kv.pages::<F8E4M3>("test", (units, 16, 3), table);
         assert!(pages(2 * 2 * 16 * 68).is_ok());
         assert!(pages(2 * 2 * 16 * 68 - 16).is_err());
         assert!(pages(2 * 2 * 16 * 68 + 8).is_err());
         // In a pool of f16, half as many units, of which the kernel is told the bytes.
-        let kv = PagedKv { layer_base: 24, e4m3: true, ..kv };
+        let kv = PagedKv { layer_base: 24, packed: Some(PackedKv::E4M3), ..kv };
         let pages = |units| kv.pages::<f16>("test", (units, 16, 3), table);
         assert_eq!(pages(2 * 16 * 68 + 24), Ok([3, 2 * (2 * 16 * 68 + 24), 48, 16, 1, 4]));
         assert!(pages(2 * 16 * 68 + 16).is_err());
         assert!(kv.pages::<bf16>("test", (1 << 20, 16, 3), table).is_err());
+        // Of a vector of 64: 64 and two f16; 32, four bytes and an f32.
+        let units = |packed| PagedKv { packed: Some(packed), ..kv }.block_units::<f16>(16);
+        assert_eq!([units(PackedKv::Int8), units(PackedKv::Nvfp4)], [Some(2 * 16 * 68), Some(2 * 16 * 40)]);
+        let odd = PagedKv { layer_base: 0, head_dim: 80, packed: Some(PackedKv::Int8), ..kv };
+        assert!(odd.pages::<f16>("test", (1 << 20, 16, 3), table).is_err());
     }
 }

@@ -51,36 +51,52 @@ fn variant(target: &str, cache: Cache, head_dim: usize) -> Result<Variant, Launc
         (Cache::F8, 64) => Kernel::PrefillF8D64,
         (Cache::F8, 128) => Kernel::PrefillF8D128,
         (Cache::F8, 256) => Kernel::PrefillF8D256,
+        (Cache::I8, 64) => Kernel::PrefillI8D64,
+        (Cache::I8, 128) => Kernel::PrefillI8D128,
+        (Cache::I8, 256) => Kernel::PrefillI8D256,
+        (Cache::F4, 64) => Kernel::PrefillF4D64,
+        (Cache::F4, 128) => Kernel::PrefillF4D128,
+        (Cache::F4, 256) => {
+            let why = "NVFP4 is served for heads of 64 and 128 elements: give this layer another type";
+            return Err(LaunchError::Unsupported { what: "paged_prefill: head_dim", why });
+        }
         _ => {
             let why = "heads of 64, 128 and 256 elements are served";
             return Err(LaunchError::Unsupported { what: "paged_prefill: head_dim", why });
         }
     };
-    // As `Choice` in `prefill.cu` has them.
-    let (warps, parts, keys, held) = match (target, head_dim, cache) {
-        ("sm_90a", 64, Cache::F8) => (4, 2, 64, false),
-        ("sm_90a", 64, _) => (4, 2, 128, false),
-        ("sm_90a", 128, Cache::F8) => (4, 1, 64, false),
-        ("sm_90a", 128, _) => (4, 2, 64, false),
-        ("sm_90a", _, Cache::F8) => (8, 1, 32, false),
-        ("sm_90a", ..) => (8, 1, 64, false),
-        (_, 64, Cache::F8) => (4, 2, 32, true),
-        (_, 64, _) => (4, 2, 64, true),
+    // As `Choice` in `prefill_tile.cuh` has them.
+    let (warps, parts, keys, held) = match (target, head_dim, cache.is_narrow()) {
+        ("sm_90a", 64, true) => (4, 2, 64, false),
+        ("sm_90a", 64, false) => (4, 2, 128, false),
+        ("sm_90a", 128, true) => (4, 1, 64, false),
+        ("sm_90a", 128, false) => (4, 2, 64, false),
+        ("sm_90a", _, true) => (8, 1, 32, false),
+        ("sm_90a", _, false) => (8, 1, 64, false),
+        (_, 64, true) => (4, 2, 32, true),
+        (_, 64, false) => (4, 2, 64, true),
         (_, 128, _) => (4, 1, 32, true),
         _ => (8, 1, 16, false),
     };
     let queries = warps * parts * 16;
-    // Two tiles of keys and of values, and the queries where registers do not hold them. Of e4m3 two tiles of half the size and one that
-    // is widened, which is as much, and the scales of two.
-    let rows = 4 * keys + if held { 0 } else { queries };
-    let scales = if cache == Cache::F8 { 4 * keys * 4 } else { 0 };
-    Ok(Variant { kernel, threads: 32 * warps as u32, queries, shared: (rows * head_dim * 2 + scales) as u32 })
+    // Two tiles of keys and of values, and the queries where registers do not hold them. Of fewer bits two tiles as they come, one that is
+    // widened, and the scales of two.
+    let (row, narrow) = (head_dim * 2, |bits: usize| 2 * keys * head_dim * 2 + 4 * keys * head_dim * bits / 8);
+    let tiles = match cache {
+        Cache::Bf16 | Cache::F16 => 4 * keys * row,
+        Cache::F8 => narrow(8) + 4 * keys * 4,
+        Cache::I8 => narrow(8) + 4 * keys * head_dim / 16,
+        Cache::F4 => narrow(4) + 4 * keys * head_dim / 16 + 4 * keys * 4,
+    };
+    let shared = (tiles + if held { 0 } else { queries * row }) as u32;
+    Ok(Variant { kernel, threads: 32 * warps as u32, queries, shared })
 }
 
 /// Causal attention of tokens to the pages of their own sequences: `q` and `out` are tokens x heads x head_dim, `rows` and
 /// `positions` say whose each token is and where. The keys and values of the pass itself are in the pages already. Tokens of one
 /// sequence that stand together share the reading of its keys. A token whose row is not in the table, and one that sees holes
-/// only, gets zeros. Pages of e4m3 are widened to f16, which is exact; their scales are multiplied to scores and to weights in f32.
+/// only, gets zeros. Pages of fewer bits
+/// are widened to f16 on the way, times the scales of groups; scales of whole vectors are multiplied to scores and to weights in f32.
 ///
 /// # Errors
 /// [`LaunchError::Shape`] and [`LaunchError::Unsupported`] name what does not fit.
@@ -138,7 +154,10 @@ mod tests {
         // What the kernel declares itself is less than 2 KiB; the rest of a block's most is dynamic.
         for (target, most) in [("sm_90a", 227 << 10), ("sm_120a", 99 << 10), ("compute_120f", 99 << 10)] {
             for head_dim in [64, 128, 256] {
-                for cache in [Cache::Bf16, Cache::F16, Cache::F8] {
+                for cache in [Cache::Bf16, Cache::F16, Cache::F8, Cache::I8, Cache::F4] {
+                    if (cache, head_dim) == (Cache::F4, 256) {
+                        continue;
+                    }
                     let it = variant(target, cache, head_dim).unwrap();
                     assert!(it.shared + (2 << 10) <= most, "{head_dim} on {target}: {it:?}");
                 }

@@ -115,7 +115,7 @@ pub fn rope_angles_of<P: Place<Space: Is<Cuda>>>(
     })
 }
 
-/// Rotates queries and keys, and writes keys and values into their pages, which hold bf16, f16 or e4m3; rotated queries are what
+/// Rotates queries and keys, and writes keys and values into their pages, which hold bf16, f16, e4m3, or what [`PackedKv`](super::PackedKv) names; rotated queries are what
 /// attends to such pages ([`KvElement::Query`]). In e4m3, each key and each value has a scale of its own: its largest element is
 /// the largest e4m3.
 ///
@@ -194,6 +194,8 @@ pub fn rope_kv_write<K: PoolKind<Element: KvElement>, P: Place<Space: Is<Cuda>>>
         Cache::Bf16 => Kernel::RopeKvWriteBf16,
         Cache::F16 => Kernel::RopeKvWriteF16,
         Cache::F8 => Kernel::RopeKvWriteF8,
+        Cache::I8 => Kernel::RopeKvWriteI8,
+        Cache::F4 => Kernel::RopeKvWriteF4,
     };
     let [of_q_norm, of_k_norm] = norm_streams;
     let streams = [

@@ -1,5 +1,5 @@
 //! Serving from a CUDA device: the same bundle, plan, requests and page tables; weights in tiles of few bits or in bf16, keys and values
-//! in f16 or e4m3, and the operations of a pass over CUDA kernels.
+//! in f16, e4m3 or q8_0, and the operations of a pass over CUDA kernels.
 
 mod library;
 mod run;
@@ -116,8 +116,8 @@ impl Compute for Cuda {
         }
         let types = &settings.kv_types;
         let mut all = types.layers.iter().map(|(_, dtype)| *dtype).chain([types.rest]);
-        if !all.all(|dtype| matches!(dtype, KvDtype::F16 | KvDtype::Fp8Head)) {
-            return Err(setting("kv-type", types, "keys and values on a GPU are f16 or fp8: use one of them"));
+        if !all.all(|dtype| matches!(dtype, KvDtype::F16 | KvDtype::Fp8Head | KvDtype::Q8_0)) {
+            return Err(setting("kv-type", types, "keys and values on a GPU are f16, fp8 or q8_0: use one of them"));
         }
         if settings.kv_residual > 0 {
             let remedy =
@@ -132,7 +132,11 @@ impl Compute for Cuda {
             ));
         }
         if let Some(low) = settings.kv_low {
-            return Err(setting("kv-low", low, "requests on a GPU share one pool: use --kv-type fp8, or leave it out"));
+            return Err(setting(
+                "kv-low",
+                low,
+                "requests on a GPU share one pool: use --kv-type fp8 or q8_0, or leave it out",
+            ));
         }
         Ok(())
     }

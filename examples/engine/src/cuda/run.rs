@@ -8,7 +8,7 @@ use memtier::{
 };
 use memtier_cuda::{
     Kernels,
-    kernels::{self as k, DecodeShape, DecodeWork, HeadNorms, Inputs, PagedKv, PrefillShape, RopeShape},
+    kernels::{self as k, DecodeShape, DecodeWork, HeadNorms, Inputs, PackedKv, PagedKv, PrefillShape, RopeShape},
 };
 
 use super::{
@@ -324,7 +324,12 @@ fn only_whole_sequences() -> LaunchError {
 /// Where a layer's heads lie in a block.
 fn paged(layer: &LayerArch) -> PagedKv {
     let KvShape { kv_heads, head_dim, format, .. } = layer.kv.shape;
-    PagedKv { layer_base: layer.kv.base, kv_heads, head_dim, e4m3: format == KvFormat::Fp8 }
+    let packed = match format {
+        KvFormat::Fp8 => Some(PackedKv::E4M3),
+        KvFormat::Q8_0 => Some(PackedKv::Int8),
+        _ => None,
+    };
+    PagedKv { layer_base: layer.kv.base, kv_heads, head_dim, packed }
 }
 
 impl<P: Place<Space = Cuda>> CudaRun<'_, P> {
@@ -353,7 +358,7 @@ impl<P: Place<Space = Cuda>> CudaRun<'_, P> {
                 let input = self.device.inputs(x, normed, *tokens)?;
                 // One token, no norms of heads and nothing to scale: straight from the residual stream. Otherwise through the projected
                 // rows.
-                let straight = head_norms.is_none() && !shapes.0.e4m3;
+                let straight = head_norms.is_none() && shapes.0.packed.is_none();
                 if *tokens == 1 && straight && self.device.few(1, arch.weights.hidden) {
                     let (q, angles) = (&mut q, *angles);
                     return k::project_rope_kv_write(on, kernels, q, slab, ids, matrices, input, angles, at, shapes);
