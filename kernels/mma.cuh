@@ -18,6 +18,18 @@ template <int BYTES> __device__ __forceinline__ void copy_async(u32 to, const vo
         asm volatile("cp.async.ca.shared.global [%0], [%1], %2, %3;" ::"r"(to), "l"(from), "n"(BYTES), "r"(bytes) : "memory");
 }
 
+// The same of what nobody reads again, by a policy that lets the second-level cache drop it first.
+__device__ __forceinline__ u64 dropped_first() {
+    u64 policy;
+    asm("createpolicy.fractional.L2::evict_first.b64 %0, 1.0;" : "=l"(policy));
+    return policy;
+}
+__device__ __forceinline__ void copy_once(u32 to, const void *from, u32 bytes, u64 policy) {
+    asm volatile("cp.async.cg.shared.global.L2::cache_hint.L2::128B [%0], [%1], 16, %2, %3;" ::"r"(to), "l"(from),
+                 "r"(bytes), "l"(policy)
+                 : "memory");
+}
+
 // Ends a group of copies. Groups finish in order.
 __device__ __forceinline__ void commit_copies() { asm volatile("cp.async.commit_group;" ::: "memory"); }
 

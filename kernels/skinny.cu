@@ -27,18 +27,6 @@ __device__ __forceinline__ uint4 load_once(const bf16 *from) {
     return v;
 }
 
-// The same into shared memory, by a policy that lets the second-level cache drop them first. Of them `bytes` are read.
-__device__ __forceinline__ u64 dropped_first() {
-    u64 policy;
-    asm("createpolicy.fractional.L2::evict_first.b64 %0, 1.0;" : "=l"(policy));
-    return policy;
-}
-__device__ __forceinline__ void copy_once(u32 to, const bf16 *from, u32 bytes, u64 policy) {
-    asm volatile("cp.async.cg.shared.global.L2::cache_hint.L2::128B [%0], [%1], 16, %2, %3;" ::"r"(to), "l"(from),
-                 "r"(bytes), "l"(policy)
-                 : "memory");
-}
-
 // Eight inputs from 16-byte pieces of f32, each times its weight, as bf16; and the sum of their squares.
 __device__ __forceinline__ uint4 weighted(const float *x, const float *norm, float &squares) {
     float4 l = reinterpret_cast<const float4 *>(x)[0], h = reinterpret_cast<const float4 *>(x)[1];

@@ -280,10 +280,11 @@ mod tests {
                         // Weights go straight from memory into the tensor cores.
                         assert!(has("HMMA") && has("LDG") && !has("LDGSTS"), "{name} on {target}: {found:?}");
                     }
-                    if *name == "skinny" {
+                    if ["skinny", "quant_ring"].contains(name) {
                         // Weights are on their way before the wait for earlier kernels, and nothing else is.
                         assert!(has("HMMA") && has("LDG") && has("LDGSTS"), "{name} on {target}: {found:?}");
-                        let early = loads_before_the_wait(&nvdisasm, &folder.join(target).join("skinny.cubin"));
+                        let cubin = folder.join(target).join(format!("{name}.cubin"));
+                        let early = loads_before_the_wait(&nvdisasm, &cubin);
                         for (kernel, loads) in early {
                             let weights = |load: &String| load.starts_with("LDGSTS") || load.contains(".NA.");
                             assert!(loads.iter().any(weights), "{kernel} on {target} reads no weights early");

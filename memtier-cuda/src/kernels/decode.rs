@@ -207,7 +207,7 @@ fn shares_for(multiprocessors: usize, (blocks, steps): (usize, usize), alone: us
 /// Shared memory of a block, so that a multiprocessor takes no more blocks than it must for all of them to run at once: then they lie evenly,
 /// also where blocks of the kernel in front or behind are there. Where they need several waves, and where it is the least that a
 /// block needs that keeps more away, `least`.
-fn even_shared(target: &str, multiprocessors: u32, blocks: u64, least: u32) -> u32 {
+pub(super) fn even_shared(target: &str, multiprocessors: u32, blocks: u64, least: u32) -> u32 {
     // Of a multiprocessor, and the most of a block.
     let (all, most) = if target == "sm_90a" { (228 << 10, 226 << 10) } else { (100 << 10, 98 << 10) };
     let each = blocks.div_ceil(u64::from(multiprocessors.max(1)));

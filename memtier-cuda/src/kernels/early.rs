@@ -21,8 +21,8 @@ pub(crate) fn starts_early(name: &str) -> bool {
         "sample_f32",
         "philox4x32_10",
     ];
-    // Of tiles, those for up to 8 rows.
-    STARTS.iter().any(|start| name.starts_with(start)) && !(name.starts_with("quant_") && name.contains("_n2_"))
+    // Of `quant.cu`, those for up to 8 rows.
+    STARTS.iter().any(|start| name.starts_with(start)) && !(name.starts_with("quant_q") && name.contains("_n2_"))
 }
 
 #[cfg(test)]

@@ -176,6 +176,36 @@ entries! {
         (Out In In In In In U32 U32 U32 U32 U32 U32 F32);
     QuantNormed8 = "quant" "quant_normed_q8_m2"
         (Out In In In In In U32 U32 U32 U32 U32 U32 F32);
+    Ring4N1Pair = "quant_ring" "quant_ring_q4_n1_pair" (Out In In In In U32 U32 U32 U32 U32 U32);
+    Ring4N1Quad = "quant_ring" "quant_ring_q4_n1_quad" (Out In In In In U32 U32 U32 U32 U32 U32);
+    Ring4N1Many = "quant_ring" "quant_ring_q4_n1_many" (Out In In In In U32 U32 U32 U32 U32 U32);
+    Ring4N2Pair = "quant_ring" "quant_ring_q4_n2_pair" (Out In In In In U32 U32 U32 U32 U32 U32);
+    Ring4N2Quad = "quant_ring" "quant_ring_q4_n2_quad" (Out In In In In U32 U32 U32 U32 U32 U32);
+    Ring4N2Many = "quant_ring" "quant_ring_q4_n2_many" (Out In In In In U32 U32 U32 U32 U32 U32);
+    Ring5N1Pair = "quant_ring" "quant_ring_q5_n1_pair" (Out In In In In U32 U32 U32 U32 U32 U32);
+    Ring5N1Quad = "quant_ring" "quant_ring_q5_n1_quad" (Out In In In In U32 U32 U32 U32 U32 U32);
+    Ring5N1Many = "quant_ring" "quant_ring_q5_n1_many" (Out In In In In U32 U32 U32 U32 U32 U32);
+    Ring5N2Pair = "quant_ring" "quant_ring_q5_n2_pair" (Out In In In In U32 U32 U32 U32 U32 U32);
+    Ring5N2Quad = "quant_ring" "quant_ring_q5_n2_quad" (Out In In In In U32 U32 U32 U32 U32 U32);
+    Ring5N2Many = "quant_ring" "quant_ring_q5_n2_many" (Out In In In In U32 U32 U32 U32 U32 U32);
+    Ring6N1Pair = "quant_ring" "quant_ring_q6_n1_pair" (Out In In In In U32 U32 U32 U32 U32 U32);
+    Ring6N1Quad = "quant_ring" "quant_ring_q6_n1_quad" (Out In In In In U32 U32 U32 U32 U32 U32);
+    Ring6N1Many = "quant_ring" "quant_ring_q6_n1_many" (Out In In In In U32 U32 U32 U32 U32 U32);
+    Ring6N2Pair = "quant_ring" "quant_ring_q6_n2_pair" (Out In In In In U32 U32 U32 U32 U32 U32);
+    Ring6N2Quad = "quant_ring" "quant_ring_q6_n2_quad" (Out In In In In U32 U32 U32 U32 U32 U32);
+    Ring6N2Many = "quant_ring" "quant_ring_q6_n2_many" (Out In In In In U32 U32 U32 U32 U32 U32);
+    Ring8N1Pair = "quant_ring" "quant_ring_q8_n1_pair" (Out In In In In U32 U32 U32 U32 U32 U32);
+    Ring8N1Quad = "quant_ring" "quant_ring_q8_n1_quad" (Out In In In In U32 U32 U32 U32 U32 U32);
+    Ring8N1Many = "quant_ring" "quant_ring_q8_n1_many" (Out In In In In U32 U32 U32 U32 U32 U32);
+    Ring8N2Pair = "quant_ring" "quant_ring_q8_n2_pair" (Out In In In In U32 U32 U32 U32 U32 U32);
+    Ring8N2Quad = "quant_ring" "quant_ring_q8_n2_quad" (Out In In In In U32 U32 U32 U32 U32 U32);
+    Ring8N2Many = "quant_ring" "quant_ring_q8_n2_many" (Out In In In In U32 U32 U32 U32 U32 U32);
+    Ring9N1Pair = "quant_ring" "quant_ring_q9_n1_pair" (Out In In In In U32 U32 U32 U32 U32 U32);
+    Ring9N1Quad = "quant_ring" "quant_ring_q9_n1_quad" (Out In In In In U32 U32 U32 U32 U32 U32);
+    Ring9N1Many = "quant_ring" "quant_ring_q9_n1_many" (Out In In In In U32 U32 U32 U32 U32 U32);
+    Ring9N2Pair = "quant_ring" "quant_ring_q9_n2_pair" (Out In In In In U32 U32 U32 U32 U32 U32);
+    Ring9N2Quad = "quant_ring" "quant_ring_q9_n2_quad" (Out In In In In U32 U32 U32 U32 U32 U32);
+    Ring9N2Many = "quant_ring" "quant_ring_q9_n2_many" (Out In In In In U32 U32 U32 U32 U32 U32);
     Unpack4 = "unpack" "unpack_q4" (Out In In In U32 U32 U32 U32 U64);
     Unpack5 = "unpack" "unpack_q5" (Out In In In U32 U32 U32 U32 U64);
     Unpack6 = "unpack" "unpack_q6" (Out In In In U32 U32 U32 U32 U64);
@@ -215,6 +245,7 @@ mod tests {
             ("project_ring", "project_##NAME"),
             ("project_tiles", "project_##NAME"),
             ("quant_normed_q", "quant_normed_q##F##_m##MT"),
+            ("quant_ring_q", "quant_ring_q##F##_n##NT##_##SIZE"),
             ("quant_q", "quant_q##F##_n##NT##_m##MT##_w##WARPS##_s##SIDE##_a##AHEAD"),
             ("unpack_q", "unpack_q##F"),
             ("embed_q", "embed_q##F"),

@@ -20,6 +20,7 @@ mod scaled;
 mod skinny;
 pub(crate) mod sources;
 mod tiled;
+mod tiled_ring;
 mod tiles;
 mod unpack;
 mod vector;

@@ -11,6 +11,7 @@ pub(crate) const SOURCES: &[(&str, &str)] = &[
     ("skinny", include_str!("../../../kernels/skinny.cu")),
     ("gemm", include_str!("../../../kernels/gemm.cu")),
     ("quant", include_str!("../../../kernels/quant.cu")),
+    ("quant_ring", include_str!("../../../kernels/quant_ring.cu")),
     ("unpack", include_str!("../../../kernels/unpack.cu")),
     ("scaled", include_str!("../../../kernels/scaled.cu")),
     ("heads", include_str!("../../../kernels/heads.cu")),

@@ -9,10 +9,12 @@ use memtier::{
 
 use super::{
     Activation, Inputs, TiledFormat, Tiling, aligned,
+    decode::even_shared,
     entries::Kernel,
     expect, narrow, product,
     project::{How, Staged},
     require,
+    tiled_ring::{Variant, ring},
 };
 use crate::{
     Kernels,
@@ -228,19 +230,32 @@ fn launch_alike<P: Place<Space: Is<Cuda>>>(
     // Sums are in another order with other kernels: where a row must not depend on those beside it, one takes any number of them.
     let beside = if kernels.is_batch_invariant() { 1 } else { rows };
     let normed = norm.0 != 0;
+    let both = if gated { outputs.saturating_mul(2) } else { outputs };
+    let shape = (beside, both, columns);
+    let large = if normed { None } else { ring(kernels.multiprocessors() as usize, tiling, shape, gated) };
     let chosen = match normed {
         true => choose_normed(tiling, outputs, gated),
         false => Some(choose(tiling, (beside, outputs, columns), gated)),
     };
+    let chosen = chosen.map(|(kernel, inputs, tile, warps)| {
+        let shared = warps * inputs as u32 * 16 * 4;
+        Variant { kernel, inputs, tile, warps, shared }
+    });
     let why = "rows are not normalised on the way into tiles of e4m3: normalise them first";
-    let (kernel, inputs, tile, warps) = chosen.ok_or(LaunchError::Unsupported { what, why })?;
+    let chosen = large.or(chosen).ok_or(LaunchError::Unsupported { what, why })?;
+    let Variant { kernel, inputs, tile, warps, shared } = chosen;
     let tiles = match gated {
         true => outputs.div_ceil(tile / 2),
         false => matrices.iter().map(|matrix| matrix.rows.div_ceil(tile)).sum(),
     };
     let blocks = (narrow(what, tiles)?, narrow(what, rows.div_ceil(inputs))?, 1);
     require(blocks.1 <= 65_535, what, "a launch takes at most half a million rows")?;
-    let grid = Grid { blocks, threads: warps * 32, shared: warps * inputs as u32 * 16 * 4 };
+    // Kernels that start early would lie unevenly.
+    let shared = match large {
+        Some(_) => even_shared(kernels.target(), kernels.multiprocessors(), tiles as u64 * u64::from(blocks.1), shared),
+        None => shared,
+    };
+    let grid = Grid { blocks, threads: warps * 32, shared };
     let at = |index: usize| matrices.get(index).map_or((0, matrices[0].stream, 0), |it| (it.addr, it.stream, it.rows));
     let [(w0, s0, n0), (w1, s1, n1), (w2, s2, n2)] = [at(0), at(1), at(2)];
     let mut sizes = [n0, n1, n2];

@@ -1,0 +1,142 @@
+//! Which kernel of `quant_ring.cu` multiplies a large matrix of few bits.
+
+use super::{Tiling, entries::Kernel};
+
+/// A kernel, and what its blocks are.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Variant {
+    pub(super) kernel: Kernel,
+    /// Rows of inputs of a block.
+    pub(super) inputs: usize,
+    /// Its outputs; gated, half of either matrix.
+    pub(super) tile: usize,
+    pub(super) warps: u32,
+    /// Bytes of shared memory.
+    pub(super) shared: u32,
+}
+
+/// Elements of a row from which each warp of a block has two tiles at least.
+const LONG: usize = 2048;
+
+/// How much of a matrix one multiprocessor has.
+#[derive(Clone, Copy)]
+enum Share {
+    /// Two tiles of 16 outputs; four; more.
+    Pair,
+    Quad,
+    Many,
+}
+
+/// The kernel for `outputs` of `columns` elements (gated, of both matrices) and this many rows of inputs, or `None` where too little of the
+/// matrix would be left for a multiprocessor. By rows it depends on whether they are more than 8. Measured on an H200, at 8192 x 8192,
+/// 14336 x 4096 and 4096 x 14336.
+pub(super) fn ring(
+    multiprocessors: usize,
+    tiling: Tiling,
+    (rows, outputs, columns): (usize, usize, usize),
+    gated: bool,
+) -> Option<Variant> {
+    let (strips, multiprocessors) = (outputs.div_ceil(16), multiprocessors.max(1));
+    // Blocks of two strips keep three of four multiprocessors busy at least.
+    if columns < LONG || strips * 2 < multiprocessors * 3 {
+        return None;
+    }
+    let share = match strips.div_ceil(multiprocessors) {
+        0..=2 => Share::Pair,
+        3..=4 => Share::Quad,
+        // Seven strips are no pairs of a gate and what it gates.
+        each if rows > 8 && bits(tiling) < 8 && (gated || each.div_ceil(4) * 4 < each.div_ceil(7) * 7) => Share::Quad,
+        _ => Share::Many,
+    };
+    Some(variant(tiling, rows > 8, share))
+}
+
+/// Bits of a weight.
+fn bits(tiling: Tiling) -> usize {
+    match tiling {
+        Tiling::Q4 => 4,
+        Tiling::Q5 => 5,
+        Tiling::Q6 => 6,
+        Tiling::Q8 | Tiling::F8 => 8,
+    }
+}
+
+/// As `quant_ring.cu` makes them.
+fn variant(tiling: Tiling, two: bool, share: Share) -> Variant {
+    use Kernel::*;
+    let all = match tiling {
+        Tiling::Q4 => [[Ring4N1Pair, Ring4N1Quad, Ring4N1Many], [Ring4N2Pair, Ring4N2Quad, Ring4N2Many]],
+        Tiling::Q5 => [[Ring5N1Pair, Ring5N1Quad, Ring5N1Many], [Ring5N2Pair, Ring5N2Quad, Ring5N2Many]],
+        Tiling::Q6 => [[Ring6N1Pair, Ring6N1Quad, Ring6N1Many], [Ring6N2Pair, Ring6N2Quad, Ring6N2Many]],
+        Tiling::Q8 => [[Ring8N1Pair, Ring8N1Quad, Ring8N1Many], [Ring8N2Pair, Ring8N2Quad, Ring8N2Many]],
+        Tiling::F8 => [[Ring9N1Pair, Ring9N1Quad, Ring9N1Many], [Ring9N2Pair, Ring9N2Quad, Ring9N2Many]],
+    };
+    let wide = bits(tiling) == 8;
+    // Strips of a warp, warps, neighbours among them that have other strips, stages.
+    let (strips, warps, side, stages) = match (share, two) {
+        (Share::Pair, _) => (2, 16, 1, 2),
+        (Share::Quad, _) if wide => (2, 16, 2, 2),
+        (Share::Quad, false) if !matches!(tiling, Tiling::Q6) => (4, 16, 1, 2),
+        (Share::Quad, false) => (4, 12, 1, 2),
+        (Share::Quad, true) => (4, 8, 1, 2),
+        (Share::Many, false) => (4, 8, 1, 2),
+        (Share::Many, true) if wide => (2, 8, 2, 3),
+        (Share::Many, true) => (7, 8, 1, 2),
+    };
+    let kernel = all[usize::from(two)][share as usize];
+    let shared = warps * stages * strips * tiling.tile_bytes() as u32;
+    Variant { kernel, inputs: if two { 16 } else { 8 }, tile: (strips * side * 16) as usize, warps, shared }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::kernels::{entries::ENTRIES, sources::SOURCES};
+
+    const TILINGS: [Tiling; 5] = [Tiling::Q4, Tiling::Q5, Tiling::Q6, Tiling::Q8, Tiling::F8];
+
+    #[test]
+    fn variants_are_those_of_the_source() {
+        let source = SOURCES.iter().find(|(name, _)| *name == "quant_ring").unwrap().1;
+        let mut entries = 0;
+        for line in source.lines().filter(|line| line.starts_with("ENTRY(")) {
+            let words: Vec<_> = line[6..].split([',', ')']).map(str::trim).collect();
+            let number = |at: usize| words[at].parse::<usize>().unwrap();
+            let tiling = TILINGS[[4, 5, 6, 8, 9].iter().position(|it| *it == number(0)).unwrap()];
+            let share = match words[2] {
+                "pair" => Share::Pair,
+                "quad" => Share::Quad,
+                _ => Share::Many,
+            };
+            let found = variant(tiling, number(1) == 2, share);
+            let (strips, warps, side, stages) = (number(3), number(4), number(5), number(6));
+            let name = format!("quant_ring_q{}_n{}_{}", words[0], words[1], words[2]);
+            assert_eq!(ENTRIES[found.kernel as usize].name, name);
+            assert_eq!((found.inputs, found.tile), (number(1) * 8, strips * side * 16), "{name}");
+            assert_eq!(found.warps as usize, warps, "{name}");
+            assert_eq!(found.shared as usize, warps * stages * strips * tiling.tile_bytes(), "{name}");
+            // What a block may have on every device, and what its sums need.
+            assert!(found.shared <= 101_376 && found.shared as usize >= warps * found.inputs * 64, "{name}");
+            entries += 1;
+        }
+        assert_eq!(entries, 30);
+    }
+
+    #[test]
+    fn large_matrices_lie_evenly() {
+        let tile = |rows, outputs, columns, gated| {
+            ring(132, Tiling::Q4, (rows, outputs, columns), gated).map(|it| (it.kernel, it.tile))
+        };
+        assert_eq!(tile(1, 8192, 8192, false), Some((Kernel::Ring4N1Quad, 64)));
+        assert_eq!(tile(8, 14_336, 4096, false), Some((Kernel::Ring4N1Many, 64)));
+        assert_eq!(tile(9, 14_336, 4096, false), Some((Kernel::Ring4N2Many, 112)));
+        assert_eq!(tile(16, 28_672, 4096, true), Some((Kernel::Ring4N2Quad, 64)));
+        assert_eq!(tile(4, 4096, 14_336, false), Some((Kernel::Ring4N1Pair, 32)));
+        // Short rows, few outputs.
+        assert_eq!(tile(1, 49_152, 576, false), None);
+        assert_eq!(tile(1, 1024, 8192, false), None);
+        // Another device has other shares.
+        let small = ring(2, Tiling::Q8, (1, 96, 2048), false).unwrap();
+        assert_eq!(small.kernel, Kernel::Ring8N1Quad);
+    }
+}
