@@ -78,14 +78,14 @@ def main():
     print(f"{torch.cuda.get_device_name()}, torch {torch.__version__}, copy {copy * 1e-6:.2f} TB/s")
     shapes = [(f"gemm {m} {n} {k}", m, n, k) for n, k in LARGE for m in (1, 4, 16)]
     shapes += [(f"gemm-{name} {m}", m, *LAYERS[name]) for m in (1, 4, 8, 16, 64) for name in LAYERS]
-    shapes += [(f"gemm-{name} {m}", m, *LAYERS[name]) for m in (512, 8192) for name in ("qkv", "gated", "down")]
+    shapes += [(f"gemm-{name} {m}", m, *LAYERS[name]) for m in (65, 512, 8192) for name in ("qkv", "o", "gated", "down")]
     shapes += [("gemm 8192 8192 8192", 8192, 8192, 8192)]
-    print(f"{'case':<28} {'torch us':>10} {'ours us':>10} {'ours / torch':>12} {'invariant / torch':>18}")
+    print(f"{'case':<28} {'torch us':>10} {'ours us':>10} {'ours / torch':>12} {'invariant / torch':>18} {'cublaslt / torch':>17}")
     for name, m, n, k in shapes:
         torch_us = matmul(m, n, k)
         cell = lambda key: f"{found[key][0] / torch_us:.3f}" if key in found else "-"
         us = f"{found[name][0]:.2f}" if name in found else "-"
-        print(f"{name:<28} {torch_us:>10.2f} {us:>10} {cell(name):>12} {cell('invariant-' + name):>18}")
+        print(f"{name:<28} {torch_us:>10.2f} {us:>10} {cell(name):>12} {cell('invariant-' + name):>18} {cell(name.replace('gemm', 'cublaslt', 1)):>17}")
         if m == 8192 and n == 8192:
             print(f"{'cublaslt through the wrapper':<28} {torch_us:>10.2f} {found.get('cublaslt 8192 8192 8192', ['-'])[0]:>10} "
                   f"{cell('cublaslt 8192 8192 8192'):>12}   {2 * m * n * k / torch_us * 1e-6:.0f} TFLOP/s by torch")

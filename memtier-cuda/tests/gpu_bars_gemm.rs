@@ -10,10 +10,10 @@ use memtier::{
     Recorder, ScratchFrame, Serving, Space, StableSpanMut, Step, Stream, StreamSpec, TableSpec, bf16,
 };
 use memtier_cuda::{
-    CublasLt, Kernels, LtProduct,
+    CublasLt, Kernels, LtOutput, LtPlans, LtProduct, LtShape,
     kernels::{
-        Activation, Inputs, Matrix, Tileable, TiledMatrix, Tiling, project, project_add, project_f32, project_gated,
-        project_tiled_f32, rms_norm_wide, tile, tile_fp8,
+        Activation, Inputs, Matrix, Tileable, TiledMatrix, Tiling, gate, project, project_add, project_f32,
+        project_gated, project_tiled_f32, rms_norm_wide, tile, tile_fp8,
     },
 };
 use support::{Dims, Rng, Toy, ToySpec, backend, kernels as load_kernels, pool, skipped_without_a_real_device};
@@ -22,6 +22,8 @@ use support::{Dims, Rng, Toy, ToySpec, backend, kernels as load_kernels, pool, s
 const WEIGHTS: usize = 4 << 26;
 const INPUTS: usize = 1 << 26;
 const TILES: usize = 330 << 20;
+/// Outputs in f32.
+const SUMS: usize = 1 << 23;
 /// What cuBLASLt may use.
 const WORKSPACE: usize = 32 << 20;
 /// Random numbers; behind them they begin anew.
@@ -40,6 +42,9 @@ enum Kind {
     /// Weights of few bits.
     Tiled(Tiling),
     Lt(LtProduct),
+    /// What becomes of a prompt's rows: stored in bf16; added to f32; stored, then gated.
+    Prompt(LtPlans, LtOutput),
+    PromptGated(LtPlans),
 }
 
 #[derive(Clone)]
@@ -59,7 +64,7 @@ impl Case {
 
     /// What a row of outputs has.
     fn width(&self) -> usize {
-        if matches!(self.kind, Kind::Gated) { self.outputs[0] } else { self.all() }
+        if matches!(self.kind, Kind::Gated | Kind::PromptGated(_)) { self.outputs[0] } else { self.all() }
     }
 
     /// Bytes of weights that a launch reads.
@@ -89,6 +94,7 @@ struct Spans<'f, P: Place> {
     wide: StableSpanMut<'f, f32, P>,
     norm: StableSpanMut<'f, f32, P>,
     out: StableSpanMut<'f, bf16, P>,
+    both: StableSpanMut<'f, bf16, P>,
     sums: StableSpanMut<'f, f32, P>,
     tiles: StableSpanMut<'f, u8, P>,
     workspace: StableSpanMut<'f, u8, P>,
@@ -102,7 +108,8 @@ impl<'f, P: Place<Space = Cuda>> Spans<'f, P> {
             wide: scratch.take(1 << 20)?,
             norm: scratch.take(1 << 14)?,
             out: scratch.take(INPUTS)?,
-            sums: scratch.take(1 << 22)?,
+            both: scratch.take(INPUTS / 2)?,
+            sums: scratch.take(SUMS)?,
             tiles: scratch.take(TILES)?,
             workspace: scratch.take(WORKSPACE)?,
         })
@@ -114,7 +121,7 @@ impl<'f, P: Place<Space = Cuda>> Spans<'f, P> {
         let (rows, columns, width) = (*rows, *columns, case.width());
         let kernels = kernels.clone().batch_invariant(case.invariant);
         let mut out = self.out.range(0..rows * width).unwrap();
-        let mut sums = self.sums.range(0..(rows * width).min(1 << 22)).unwrap();
+        let mut sums = self.sums.range(0..(rows * width).min(SUMS)).unwrap();
         let x = self.x.read().range(0..rows * columns).unwrap();
         for set in (0..case.sets()).cycle().take(count) {
             if let Kind::Tiled(tiling) = kind {
@@ -144,6 +151,17 @@ impl<'f, P: Place<Space = Cuda>> Spans<'f, P> {
                     project(on, &kernels, &mut out, &matrices, inputs, rows)?;
                 }
                 Kind::Lt(product) => product.launch(on, &mut out, matrices[0], x, &mut self.workspace)?,
+                Kind::Prompt(plans, LtOutput::Bf16) => {
+                    assert!(plans.project(on, &mut out, &matrices, (x, rows), &mut self.workspace)?);
+                }
+                Kind::Prompt(plans, _) => {
+                    assert!(plans.project_add(on, &mut sums, matrices[0], (x, rows), &mut self.workspace)?);
+                }
+                Kind::PromptGated(plans) => {
+                    let mut both = self.both.range(0..2 * rows * width).unwrap();
+                    assert!(plans.project(on, &mut both, &matrices, (x, rows), &mut self.workspace)?);
+                    gate(on, &kernels, &mut out, &both, width, Activation::Silu)?;
+                }
                 Kind::Tiled(_) => {}
             }
         }
@@ -210,18 +228,39 @@ fn cases(library: Option<&CublasLt>) -> Vec<Case> {
         put(format!("gemm-down {rows}"), rows, 1536, &[576], Kind::Add);
         put(format!("gemm-head {rows}"), rows, 576, &[49_152], Kind::F32);
     }
-    for rows in [512, 8192] {
+    for rows in [65, 512, 8192] {
         put(format!("gemm-qkv {rows}"), rows, 576, &[576, 192, 192], Kind::Bf16);
         put(format!("gemm-gated {rows}"), rows, 576, &[1536, 1536], Kind::Gated);
         put(format!("gemm-down {rows}"), rows, 1536, &[576], Kind::Bf16);
+        put(format!("gemm-o {rows}"), rows, 576, &[576], Kind::Add);
+        put(format!("gemm-down-added {rows}"), rows, 1536, &[576], Kind::Add);
     }
     put("gemm 8192 8192 8192".into(), 8192, 8192, &[8192], Kind::Bf16);
     if let Some(library) = library {
         let product = library.product((8192, 8192, 8192), Bytes::new(WORKSPACE as u64)).unwrap();
         put("cublaslt 8192 8192 8192".into(), 8192, 8192, &[8192], Kind::Lt(product));
+        // As the engine has them.
+        let of = |columns, outputs, output| LtShape { columns, outputs, output };
+        let shapes = [
+            of(576, 960, LtOutput::Bf16),
+            of(576, 3072, LtOutput::Bf16),
+            of(1536, 576, LtOutput::Bf16),
+            of(576, 576, LtOutput::AddF32),
+            of(1536, 576, LtOutput::AddF32),
+        ];
+        let plans = library.plans(&shapes, 65..=8192, Bytes::new(WORKSPACE as u64)).unwrap();
+        for rows in [65, 512, 8192] {
+            let prompt = |output| Kind::Prompt(plans.clone(), output);
+            put(format!("cublaslt-qkv {rows}"), rows, 576, &[576, 192, 192], prompt(LtOutput::Bf16));
+            put(format!("cublaslt-gated {rows}"), rows, 576, &[1536, 1536], Kind::PromptGated(plans.clone()));
+            put(format!("cublaslt-down {rows}"), rows, 1536, &[576], prompt(LtOutput::Bf16));
+            put(format!("cublaslt-o {rows}"), rows, 576, &[576], prompt(LtOutput::AddF32));
+            put(format!("cublaslt-down-added {rows}"), rows, 1536, &[576], prompt(LtOutput::AddF32));
+        }
     }
     // What the batch-invariant mode costs.
-    let plain = cases.clone().into_iter().filter(|case| case.name.starts_with("gemm") && case.rows <= 64);
+    let of_mode = |case: &Case| case.name.starts_with("gemm") && (case.rows <= 64 || case.columns < 8192);
+    let plain = cases.clone().into_iter().filter(of_mode);
     let invariant: Vec<_> =
         plain.map(|case| Case { name: format!("invariant-{}", case.name), invariant: true, ..case }).collect();
     cases.extend(invariant);
@@ -269,7 +308,7 @@ fn bars() {
     let spec = ToySpec { weights: dims, work: dims, kv: pool(16, 1024, 8), table: TableSpec { rows: 2, columns: 4 } };
     let lines = engine.declare_bundle::<Toy>(spec);
     let stream = engine.declare(StreamSpec { scratch: Bytes::gib(2) });
-    let limits = Limits { graphs: 128, graph_bytes: Bytes::mib(2), ..Limits::new(Cuda::NAME, budget) };
+    let limits = Limits { graphs: 192, graph_bytes: Bytes::mib(2), ..Limits::new(Cuda::NAME, budget) };
     let mut engine = engine.plan(limits).unwrap().carve(lines).unwrap();
     let mut stream = engine.open_stream(stream).unwrap();
     let record = |case: &Case, engine: &mut Engine<_>, stream: &mut Stream<Cuda>| {
@@ -326,7 +365,7 @@ fn check(
     let mut found = vec![bf16::NAN; rows.min(64) * width];
     on.read::<bf16>(&spans.out.range(0..found.len()).unwrap(), &mut found).unwrap();
     step.finish().unwrap().wait().unwrap();
-    if !matches!(case.kind, Kind::Bf16 | Kind::Lt(_)) {
+    if !matches!(case.kind, Kind::Bf16 | Kind::Lt(_) | Kind::Prompt(_, LtOutput::Bf16)) {
         return 0.0;
     }
     // Inputs and weights are the pattern from its beginning.

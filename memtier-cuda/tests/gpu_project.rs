@@ -80,6 +80,7 @@ fn shapes(rng: &mut Rng) -> Vec<(usize, usize, Vec<usize>)> {
         (700, 136, vec![4000, 30]),
         (130, 200, vec![96, 31]),
         (300, 72, vec![200, 40, 130]),
+        (1281, 2048, vec![1, 1, 1]),
     ];
     let most = rounds(usize::MAX, 100_000_000);
     shapes.retain(|(rows, columns, outputs)| rows * columns * outputs.iter().sum::<usize>() <= most);
@@ -175,6 +176,44 @@ fn same_bits(invariant: bool, shapes: impl Iterator<Item = (usize, usize, usize)
             let bits = |x: &f32| x.to_bits();
             let same = part.iter().map(bits).eq(all[first * outputs..][..rows * outputs].iter().map(bits));
             assert!(same, "{rows} rows from {first} of {columns} to {outputs}: other bits than beside all");
+        }
+    }
+}
+
+#[test]
+fn in_the_batch_invariant_mode_gated_and_added_rows_have_the_same_bits_too() {
+    let Some(Rig { kernels, mut engine, mut stream, .. }) = rig() else { return };
+    let kernels = kernels.batch_invariant(true);
+    let mut rng = Rng(47);
+    // The last ones go through rings.
+    for (columns, outputs) in [(8, 70), (576, 96), (2184, 33), (2056, 6144)] {
+        let most = if outputs > 1000 { 30 } else { 150 };
+        let (x, weights) = (rng.bf16s(most * columns), rng.bf16s(2 * outputs * columns));
+        let before = rng.f32s(most * outputs);
+        let mut step = engine.step(&mut stream).unwrap();
+        let (x, weights) = (span!(step, bf16, x), span!(step, bf16, weights));
+        let matrix = |index: usize| {
+            let span = weights.read().range(index * outputs * columns..(index + 1) * outputs * columns).unwrap();
+            Matrix::new(span, outputs, columns).unwrap()
+        };
+        let mut of = |first: usize, rows: usize| {
+            let x = Inputs::Plain(x.read().range(first * columns..(first + rows) * columns).unwrap());
+            let mut gated = span!(step, bf16, vec![bf16::NAN; rows * outputs]);
+            let how = (rows, Activation::Silu);
+            project_gated(step.on, &kernels, &mut gated, [matrix(0), matrix(1)], x, how).unwrap();
+            let mut added = span!(step, f32, before[first * outputs..(first + rows) * outputs]);
+            project_add(step.on, &kernels, &mut added, matrix(1), x, rows).unwrap();
+            let gated: Vec<u32> = read!(step, bf16, gated).iter().map(|x| x.to_bits().into()).collect();
+            let added: Vec<u32> = read!(step, f32, added).iter().map(|x| x.to_bits()).collect();
+            [gated, added]
+        };
+        let all = of(0, most);
+        let parts = [(0, 1), (3, 9), (149, 1), (70, 33), (0, 64), (20, 65), (2, 129)];
+        for (first, rows) in parts.into_iter().filter(|(first, rows)| first + rows <= most) {
+            for (part, all) in of(first, rows).iter().zip(&all) {
+                let same = part[..] == all[first * outputs..(first + rows) * outputs];
+                assert!(same, "{rows} rows from {first} of {columns}: other bits than beside all");
+            }
         }
     }
 }

@@ -88,7 +88,7 @@ fn prompts_by_the_library_are_those_by_our_kernels() {
         // Passes gated by a launch of their own, on the way, and of few rows.
         let lengths: &[u32] = if is_emulated(&gpu) { &[200] } else { &[65, 100, 191, 192, 230, 500] };
         if said.contains("by cuBLASLt") {
-            assert!(workspace(&llm) > workspace(&ours), "what the library works in is a line of the plan");
+            assert!(workspace(&llm) >= workspace(&ours), "what the library works in is a line of the plan");
             // The first prompts of a process, so that what is loaded then is counted.
             let before = llm.library_allocations().unwrap();
             for length in lengths {

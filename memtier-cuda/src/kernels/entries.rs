@@ -139,6 +139,10 @@ entries! {
     Gemm = "gemm" "gemm_bf16" (Out In In In In U32 U32 U32 U32 U32 U32);
     GemmSmall = "gemm" "gemm_bf16_small" (Out In In In In U32 U32 U32 U32 U32 U32);
     GemmWide = "gemm" "gemm_bf16_wide" (Out In In In In U32 U32 U32 U32 U32 U32);
+    GemmMiddle = "gemm" "gemm_bf16_middle" (Out In In In In U32 U32 U32 U32 U32 U32);
+    GemmHuge = "gemm" "gemm_bf16_huge" (Out In In In In U32 U32 U32 U32 U32 U32);
+    GemmInOrder = "gemm" "gemm_bf16_in_order" (Out In In In In U32 U32 U32 U32 U32 U32);
+    GemmInRings = "gemm" "gemm_bf16_in_rings" (Out In In In In U32 U32 U32 U32 U32 U32);
     Quant4N1Few = "quant" "quant_q4_n1_m1_w8_s1_a0" (Out In In In In U32 U32 U32 U32 U32 U32);
     Quant5N1Few = "quant" "quant_q5_n1_m1_w8_s1_a0" (Out In In In In U32 U32 U32 U32 U32 U32);
     Quant6N1Few = "quant" "quant_q6_n1_m1_w8_s1_a0" (Out In In In In U32 U32 U32 U32 U32 U32);

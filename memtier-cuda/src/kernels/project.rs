@@ -6,25 +6,43 @@ use super::{
     Activation, Matrix, aligned,
     entries::Kernel,
     expect, narrow, product, require,
-    skinny::{FEW, MANY, MOST_ROWS, skinny},
+    skinny::{FEW, MANY, MOST_ROWS, goes_through_rings, skinny},
 };
 use crate::{
     Kernels,
     launch::{Arg, Grid, launch},
 };
 
-/// A kernel of `gemm.cu`: rows of inputs and outputs of a block, and its shared memory, stages of two tiles of 64 elements a row.
-#[derive(Clone, Copy)]
+/// A kernel of `gemm.cu`: rows of inputs and outputs of a block, and its shared memory, stages of two tiles of some elements a row.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
 struct Tiled {
     kernel: Kernel,
     rows: usize,
     outputs: usize,
+    threads: u32,
     shared: u32,
+    /// What a multiprocessor took for one block, for two, and for three at a time, of rows of 576 elements: tenths of a microsecond on an
+    /// H200. As many as there are fit.
+    times: &'static [usize],
 }
 
-const LARGE: Tiled = Tiled { kernel: Kernel::Gemm, rows: 128, outputs: 128, shared: 96 << 10 };
-const SMALL: Tiled = Tiled { kernel: Kernel::GemmSmall, rows: 64, outputs: 64, shared: 64 << 10 };
-const WIDE: Tiled = Tiled { kernel: Kernel::GemmWide, rows: 64, outputs: 128, shared: 72 << 10 };
+const fn tiled(kernel: Kernel, (rows, outputs): (usize, usize), shared: u32, times: &'static [usize]) -> Tiled {
+    Tiled { kernel, rows, outputs, threads: 128, shared: shared << 10, times }
+}
+
+const LARGE: Tiled = tiled(Kernel::Gemm, (128, 128), 96, &[123, 172]);
+const SMALL: Tiled = tiled(Kernel::GemmSmall, (64, 64), 64, &[59, 80, 95]);
+const MIDDLE: Tiled = tiled(Kernel::GemmMiddle, (64, 96), 60, &[70, 91, 121]);
+const WIDE: Tiled = tiled(Kernel::GemmWide, (64, 128), 72, &[81, 105, 146]);
+const HUGE: Tiled = Tiled { threads: 256, ..tiled(Kernel::GemmHuge, (256, 128), 96, &[160]) };
+/// For the batch-invariant mode: a row's elements in the order of the kernels for few rows.
+const IN_ORDER: Tiled = tiled(Kernel::GemmInOrder, (64, 64), 48, &[77, 98, 123]);
+/// The same where those go through rings.
+const IN_RINGS: Tiled = Tiled { kernel: Kernel::GemmInRings, ..IN_ORDER };
+/// Rows of so many elements are so long that the beginning and the end of a block do not count.
+const LONG: usize = 2048;
+/// Outputs of all rows from which on the batch-invariant mode takes that kernel.
+const ENOUGH: usize = 180_000;
 
 /// The inputs of a projection: rows of as many elements as its matrices have columns.
 pub enum Inputs<'a, P> {
@@ -161,39 +179,60 @@ impl Work {
         }
     }
 
+    /// Outputs of all matrices; gated, those of either.
+    pub(super) fn outputs(&self) -> usize {
+        self.matrices.iter().map(|(.., rows)| rows).sum()
+    }
+
     pub(super) fn streams(&self) -> [u32; 6] {
         let [first, second, third] = self.matrices.map(|(_, stream, _)| stream);
         [self.out.1, self.inputs.x.1, self.inputs.norm.1, first, second, third]
     }
 
     fn launch<P: Place<Space: Is<Cuda>>>(self, on: &Recorder<P>, kernels: &Kernels) -> Result<(), LaunchError> {
-        let outputs: usize = self.matrices.iter().map(|(.., rows)| rows).sum();
+        let outputs = self.outputs();
         let normed = self.inputs.norm.0 != 0;
         match self.rows {
             0 => Ok(()),
-            _ if normed || kernels.is_batch_invariant() => skinny(on, kernels, &self),
+            _ if normed => skinny(on, kernels, &self),
+            // Both give the same bits.
+            rows if kernels.is_batch_invariant() => match rows > FEW && rows.saturating_mul(outputs) >= ENOUGH {
+                true => self.many(on, kernels),
+                false => skinny(on, kernels, &self),
+            },
             rows if rows <= FEW || rows <= MOST_ROWS && outputs < MANY => skinny(on, kernels, &self),
             _ => self.many(on, kernels),
         }
     }
 
-    /// The tiles that fill the device.
-    fn tiled(&self, kernels: &Kernels) -> Tiled {
-        let blocks = self.tiles(LARGE.outputs).saturating_mul(self.rows.div_ceil(LARGE.rows));
+    /// Blocks of a kernel.
+    fn blocks(&self, Tiled { rows, outputs, .. }: &Tiled) -> usize {
+        self.tiles(*outputs).saturating_mul(self.rows.div_ceil(*rows))
+    }
+
+    /// The kernel that takes the least time, as far as that is known from how many blocks a multiprocessor gets.
+    fn tiled(&self, multiprocessors: usize, batch_invariant: bool) -> Tiled {
+        let time = |kernel: &Tiled| {
+            let (each, fit) = (self.blocks(kernel).div_ceil(multiprocessors), kernel.times.len());
+            let last = (each % fit).checked_sub(1).map_or(0, |index| kernel.times[index]);
+            (each / fit).saturating_mul(kernel.times[fit - 1]).saturating_add(last)
+        };
         match self.rows {
-            // Two blocks at a time are there on a multiprocessor.
-            rows if rows > MOST_ROWS && blocks * 2 >= kernels.multiprocessors() as usize * 3 => LARGE,
+            _ if batch_invariant && goes_through_rings(self.columns, self.outputs()) => IN_RINGS,
+            _ if batch_invariant => IN_ORDER,
             ..=MOST_ROWS => WIDE,
-            _ => SMALL,
+            _ if self.columns >= LONG && self.blocks(&HUGE) >= 4 * multiprocessors => HUGE,
+            _ => [SMALL, MIDDLE, WIDE, LARGE].into_iter().min_by_key(time).unwrap_or(SMALL),
         }
     }
 
     /// More rows than that.
     fn many<P: Place<Space: Is<Cuda>>>(&self, on: &Recorder<P>, kernels: &Kernels) -> Result<(), LaunchError> {
-        let (what, Tiled { kernel, rows, outputs, shared }) = ("project", self.tiled(kernels));
-        let blocks = product(what, &[self.tiles(outputs), self.rows.div_ceil(rows)])?;
+        let (what, multiprocessors) = ("project", (kernels.multiprocessors() as usize).max(1));
+        let tiled = self.tiled(multiprocessors, kernels.is_batch_invariant());
+        let (blocks, Tiled { kernel, threads, shared, .. }) = (self.blocks(&tiled), tiled);
         require(blocks <= i32::MAX as usize, what, "a launch takes at most 2 billion tiles")?;
-        let grid = Grid { blocks: (blocks as u32, 1, 1), threads: 128, shared };
+        let grid = Grid { blocks: (blocks as u32, 1, 1), threads, shared };
         let [(w0, _, n0), (w1, _, n1), (w2, _, n2)] = self.matrices;
         let [n0, n1, n2, columns, rows] = [n0, n1, n2, self.columns, self.rows].map(|size| (size as u32).word());
         let words = [self.out.0, self.inputs.x.0, w0, w1, w2, n0, n1, n2, columns, rows, u64::from(self.how as u32)];
@@ -286,11 +325,36 @@ mod tests {
         assert!(!is_few(17, 8));
     }
 
+    fn work(rows: usize, columns: usize, outputs: [usize; 3], how: How) -> Work {
+        let inputs = Staged { x: (0, 0), norm: (0, 0), epsilon: 0.0 };
+        Work { out: (0, 0), inputs, matrices: outputs.map(|outputs| (0, 0, outputs)), columns, rows, how }
+    }
+
+    #[test]
+    fn prompts_are_multiplied_by_the_kernel_that_was_fastest() {
+        let on_h200 = |rows, columns, outputs, how| work(rows, columns, outputs, how).tiled(132, false);
+        // SmolLM2's, and a large model's.
+        let heads = |rows| on_h200(rows, 576, [576, 192, 192], How::StoreBf16);
+        assert_eq!([100, 1024, 2048, 8192].map(heads), [SMALL, SMALL, MIDDLE, MIDDLE]);
+        let gated = |rows| on_h200(rows, 576, [1536, 0, 0], How::GateSilu);
+        assert_eq!([100, 512, 1024, 8192].map(gated), [SMALL, MIDDLE, WIDE, LARGE]);
+        let down = |rows| on_h200(rows, 1536, [576, 0, 0], How::AddF32);
+        assert_eq!([100, 512, 1024, 8192].map(down), [SMALL, SMALL, MIDDLE, MIDDLE]);
+        assert_eq!(on_h200(8192, 8192, [8192, 0, 0], How::StoreBf16), HUGE);
+        assert_eq!(on_h200(40, 576, [49_152, 0, 0], How::StoreF32), WIDE);
+        let invariant = |columns, outputs| work(8192, columns, [outputs, 0, 0], How::StoreBf16).tiled(132, true);
+        assert_eq!(
+            [invariant(2048, 8192), invariant(4096, 4096), invariant(4096, 8192)],
+            [IN_ORDER, IN_ORDER, IN_RINGS]
+        );
+    }
+
     #[test]
     fn tiles_fit_into_a_block_of_the_smallest_device() {
-        for Tiled { rows, outputs, shared, .. } in [LARGE, SMALL, WIDE] {
+        for Tiled { kernel, rows, outputs, shared, .. } in [LARGE, SMALL, MIDDLE, WIDE, HUGE, IN_ORDER, IN_RINGS] {
             // A whole number of stages of both operands' tiles, within what sm_120 gives a block.
-            let stage = (rows + outputs) as u32 * 128;
+            let elements = if kernel == Kernel::GemmHuge { 32 } else { 64 };
+            let stage = (rows + outputs) as u32 * elements * 2;
             assert!(shared.is_multiple_of(stage) && shared / stage >= 3 && shared <= 101_376);
         }
     }

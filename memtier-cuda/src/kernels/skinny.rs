@@ -89,6 +89,11 @@ fn choose(rows: usize, columns: usize, outputs: usize, normed: bool, invariant: 
     }
 }
 
+/// Whether the batch-invariant mode takes rows of so many elements, to so many outputs, 64 elements at a time, and not 128.
+pub(super) fn goes_through_rings(columns: usize, outputs: usize) -> bool {
+    choose(1, columns, outputs, false, true) == RING_N1
+}
+
 /// Launches a projection of any number of rows.
 pub(super) fn skinny<P: Place<Space: Is<Cuda>>>(
     on: &Recorder<P>,
@@ -97,8 +102,7 @@ pub(super) fn skinny<P: Place<Space: Is<Cuda>>>(
 ) -> Result<(), LaunchError> {
     let what = "project";
     let (normed, (norm, _)) = (work.inputs.norm.0 != 0, work.inputs.norm);
-    let outputs = work.matrices.iter().map(|(.., rows)| rows).sum();
-    let variant = choose(work.rows, work.columns, outputs, normed, kernels.is_batch_invariant());
+    let variant = choose(work.rows, work.columns, work.outputs(), normed, kernels.is_batch_invariant());
     let Variant { kernel, rows, outputs, warps, shared, resident } = variant;
     let blocks = match resident {
         // A warp's tiles are as many apart as there are warps: no block is without one.
