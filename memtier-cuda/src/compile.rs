@@ -215,12 +215,13 @@ mod tests {
         String::from_utf8_lossy(&output.stdout).into_owned()
     }
 
-    /// By kernel, the loads of global memory in front of `griddepcontrol.wait`: the assembler moves those of memory that is said never to
-    /// change past it, both ways.
+    /// The kernels of an image that may start early, each with its loads of global memory in front of `griddepcontrol.wait`: the assembler
+    /// moves those of memory that is said never to change (`CONSTANT`) past it, both ways.
     fn loads_before_the_wait(nvdisasm: &std::ffi::OsStr, image: &Path) -> Vec<(String, Vec<String>)> {
         let text = disassembled(nvdisasm, image);
         let kernels = text.split("\n.text.").skip(1).map(|kernel| kernel.split_once(':').unwrap());
-        let loads = kernels.map(|(name, code)| {
+        let early = kernels.filter(|(name, _)| crate::kernels::early::starts_early(name));
+        let loads = early.map(|(name, code)| {
             let (before, _) = code.split_once("ACQBULK").unwrap_or_else(|| panic!("{name} does not wait"));
             let words = before.split_whitespace().filter(|word| word.starts_with("LDG.") || word.starts_with("LDGSTS"));
             (name.to_owned(), words.map(str::to_owned).collect())
@@ -280,15 +281,22 @@ mod tests {
                         // Weights go straight from memory into the tensor cores.
                         assert!(has("HMMA") && has("LDG") && !has("LDGSTS"), "{name} on {target}: {found:?}");
                     }
-                    if ["skinny", "quant_ring"].contains(name) {
-                        // Weights are on their way before the wait for earlier kernels, and nothing else is.
-                        assert!(has("HMMA") && has("LDG") && has("LDGSTS"), "{name} on {target}: {found:?}");
-                        let cubin = folder.join(target).join(format!("{name}.cubin"));
-                        let early = loads_before_the_wait(&nvdisasm, &cubin);
-                        for (kernel, loads) in early {
-                            let weights = |load: &String| load.starts_with("LDGSTS") || load.contains(".NA.");
-                            assert!(loads.iter().any(weights), "{kernel} on {target} reads no weights early");
-                            assert!(loads.iter().all(weights), "{kernel} on {target} reads early: {loads:?}");
+                    let cubin = folder.join(target).join(format!("{name}.cubin"));
+                    for (kernel, loads) in loads_before_the_wait(&nvdisasm, &cubin) {
+                        let weights = |load: &String| load.starts_with("LDGSTS") || load.contains(".NA.");
+                        match *name {
+                            // Weights are on their way before the wait for earlier kernels, and nothing else is.
+                            "skinny" | "quant_ring" => {
+                                assert!(has("HMMA") && has("LDG") && has("LDGSTS"), "{name} on {target}: {found:?}");
+                                assert!(loads.iter().any(weights), "{kernel} on {target} reads no weights early");
+                                assert!(loads.iter().all(weights), "{kernel} on {target} reads early: {loads:?}");
+                            }
+                            // Hints of which tiles come first, from rows that may be stale: `ld.cg`.
+                            "decode" => {
+                                assert!(loads.iter().all(|load| load.contains("STRONG")), "{kernel}: {loads:?}")
+                            }
+                            "quant" => assert!(loads.iter().all(weights), "{kernel} on {target}: {loads:?}"),
+                            _ => assert!(loads.is_empty(), "{kernel} on {target} reads early: {loads:?}"),
                         }
                     }
                 }

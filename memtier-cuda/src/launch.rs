@@ -89,7 +89,8 @@ pub(crate) unsafe fn launch<const N: usize>(
             numAttrs: u32::from(function.early),
         };
         // SAFETY: live handles; the pointers are to words as long as the longest argument; the rest by the caller. A kernel that
-        // starts early waits for the one in front of it before it touches what that writes or reads.
+        // starts early waits for the one in front of it before it touches what that writes or reads; matrices that it reads
+        // earlier are at rest, or it is not launched early.
         let result =
             unsafe { sys::cuLaunchKernelEx(&config, function.raw, pointers.as_mut_ptr(), std::ptr::null_mut()) };
         check("cuLaunchKernelEx", result)

@@ -134,7 +134,7 @@ impl<'f, P: Place<Space = Cuda>> Spans<'f, P> {
             let mut matrices = Vec::new();
             for outputs in outputs {
                 let weights = self.weights.read().range(first..first + outputs * columns).unwrap();
-                matrices.push(Matrix::new(weights, *outputs, columns)?);
+                matrices.push(Matrix::new(weights, *outputs, columns)?.at_rest());
                 first += outputs * columns;
             }
             match kind {
@@ -407,7 +407,7 @@ fn what_a_launch_costs() {
     let mut out = scratch.take::<bf16>(rows * outputs).unwrap();
     let mut workspace = scratch.take::<u8>(4 << 20).unwrap();
     let (wide, norm) = (scratch.take::<f32>(1024).unwrap(), scratch.take::<f32>(1024).unwrap());
-    let matrix = Matrix::new(weights.read(), outputs, columns).unwrap();
+    let matrix = Matrix::new(weights.read(), outputs, columns).unwrap().at_rest();
     let mut bf16s = scratch.take::<bf16>(1024).unwrap();
     let mut times = [Vec::new(), Vec::new(), Vec::new()];
     for _ in 0..ROUNDS {

@@ -22,6 +22,10 @@ fn library(backend: &CudaBackend) -> Option<CublasLt> {
     match CublasLt::open(backend, path.as_deref().map(Path::new)) {
         Ok(library) => Some(library),
         Err(error @ (LtError::NoLibrary { .. } | LtError::TooOld { .. })) => {
+            assert!(
+                std::env::var_os("MEMTIER_REQUIRE_CUBLASLT").is_none(),
+                "MEMTIER_REQUIRE_CUBLASLT is set, but {error}"
+            );
             println!("skipped: {error}");
             None
         }

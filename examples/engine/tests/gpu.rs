@@ -214,7 +214,10 @@ fn keys_and_values_of_eight_bits_are_read_as_the_cpu_reads_its_own() {
             );
             assert!(cost > 0.001 * size, "{name}, {kv_types}: it costs nothing, so nothing was rounded");
             assert!(ours_cost < 1.5 * cost + 0.02 * size, "{name}, {kv_types}: costs more than on the CPU");
-            assert!(apart < 1.5 * cost + 0.02 * size, "{name}, {kv_types}: far from the CPU's");
+            // Eight-bit integers are the same ones on both: only f16 and the order of sums are left. A vector of e4m3 falls to another
+            // value wherever sums differ.
+            let rounding = if kv_types.to_string().contains("q8_0") { 0.0 } else { 1.5 * cost };
+            assert!(apart < rounding + 0.02 * size, "{name}, {kv_types}: far from the CPU's");
             let prompts = prompts(&gpu, 288);
             let answers = generate(&mut here, &prompts, answer, Sampling::GREEDY);
             let ties: usize = prompts

@@ -36,6 +36,8 @@ pub struct Matrix<'a, P> {
     pub(super) stream: u32,
     pub(super) rows: usize,
     pub(super) columns: usize,
+    /// Whether it may be read before the kernels in front are done.
+    pub(super) at_rest: bool,
     span: PhantomData<(&'a (), fn(P) -> P)>,
 }
 
@@ -48,7 +50,7 @@ impl<P> Clone for Matrix<'_, P> {
 impl<P> Copy for Matrix<'_, P> {}
 
 impl<'a, P: Place> Matrix<'a, P> {
-    /// A span as a matrix.
+    /// A span as a matrix: a model's tensor (see [`at_rest`](Self::at_rest)), or what a kernel has written.
     ///
     /// # Errors
     /// [`LaunchError::Shape`] when it has another number of elements, [`LaunchError::Unsupported`] for columns that are no
@@ -59,7 +61,14 @@ impl<'a, P: Place> Matrix<'a, P> {
         Self::checked(span.addr(), span.stream(), rows, columns)
     }
 
-    /// A tensor of a format that is known at run time.
+    /// Says that no kernel in front of its products writes it, as none writes a model's weights. Their kernels then start early and have its
+    /// first elements on their way while the one in front still runs; of a matrix that it writes they would read what was there before.
+    /// What [`packed`](Self::packed) makes is at rest.
+    pub fn at_rest(self) -> Self {
+        Matrix { at_rest: true, ..self }
+    }
+
+    /// A tensor of a format that is known at run time. No kernel here writes such tensors: it is at rest.
     ///
     /// # Errors
     /// As [`new`](Self::new); [`LaunchError::Unsupported`] for a format that is not bf16.
@@ -68,13 +77,13 @@ impl<'a, P: Place> Matrix<'a, P> {
         let (rows, columns) = (span.meta().rows, span.meta().columns);
         require(span.meta().format.is_bf16(), "matrix", "its format is not bf16: convert it when it is uploaded")?;
         expect("matrix: bytes", product("matrix", &[rows, columns, 2])?, span.units())?;
-        Self::checked(span.addr(), span.stream(), rows, columns)
+        Self::checked(span.addr(), span.stream(), rows, columns).map(Self::at_rest)
     }
 
     fn checked(addr: u64, stream: u32, rows: usize, columns: usize) -> Result<Self, LaunchError> {
         require(rows > 0, "matrix", "it has no rows")?;
         require(columns > 0 && columns.is_multiple_of(8), "matrix", "its columns must be a multiple of 8")?;
-        Ok(Matrix { addr, stream, rows, columns, span: PhantomData })
+        Ok(Matrix { addr, stream, rows, columns, at_rest: false, span: PhantomData })
     }
 
     /// Its address and stream.

@@ -126,6 +126,8 @@ pub(super) struct Work {
     pub(super) inputs: Staged,
     /// Address, stream and outputs; no outputs: there is none.
     pub(super) matrices: [(u64, u32, usize); 3],
+    /// Whether all of them may be read before the kernels in front are done.
+    pub(super) at_rest: bool,
     pub(super) columns: usize,
     pub(super) rows: usize,
     pub(super) how: How,
@@ -149,6 +151,7 @@ impl Work {
             out: (out, out_stream),
             inputs: x.check(what, rows, columns)?,
             matrices: [at(0), at(1), at(2)],
+            at_rest: matrices.iter().all(|matrix| matrix.at_rest),
             columns,
             rows,
             how,
@@ -327,7 +330,15 @@ mod tests {
 
     fn work(rows: usize, columns: usize, outputs: [usize; 3], how: How) -> Work {
         let inputs = Staged { x: (0, 0), norm: (0, 0), epsilon: 0.0 };
-        Work { out: (0, 0), inputs, matrices: outputs.map(|outputs| (0, 0, outputs)), columns, rows, how }
+        Work {
+            out: (0, 0),
+            inputs,
+            matrices: outputs.map(|outputs| (0, 0, outputs)),
+            at_rest: true,
+            columns,
+            rows,
+            how,
+        }
     }
 
     #[test]

@@ -115,20 +115,22 @@ pub(super) fn skinny<P: Place<Space: Is<Cuda>>>(
     let [(w0, _, n0), (w1, _, n1), (w2, _, n2)] = work.matrices;
     let [n0, n1, n2, columns, rows] = [n0, n1, n2, work.columns, work.rows].map(|size| (size as u32).word());
     let (out, x, how) = (work.out.0, work.inputs.x.0, u64::from(work.how as u32));
-    let kernels = kernels.clone();
+    // They read the first of the matrices before they wait.
+    let mut function = kernels.function(kernel);
+    function.early &= work.at_rest;
     if normed {
         let words = [out, x, w0, w1, w2, norm, n0, n1, n2, columns, rows, how, work.inputs.epsilon.word()];
         return on.launch(&work.streams(), move |queue| {
             // SAFETY: the kernel's own arguments. It reads `rows` rows of inputs, the norm's weight and the matrices, and
             // writes rows x outputs of `out`, which came from `&mut`: all checked to be as long. The caller's views (or the
             // graph) keep them.
-            unsafe { launch(queue, kernels.function(kernel), grid, &words) }
+            unsafe { launch(queue, function, grid, &words) }
         });
     }
     let words = [out, x, w0, w1, w2, n0, n1, n2, columns, rows, how];
     on.launch(&work.streams(), move |queue| {
         // SAFETY: as above; there is no norm.
-        unsafe { launch(queue, kernels.function(kernel), grid, &words) }
+        unsafe { launch(queue, function, grid, &words) }
     })
 }
 
