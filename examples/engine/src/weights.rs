@@ -22,7 +22,8 @@ pub enum WeightFormat {
 /// How a GPU keeps weight matrices; the CPU keeps them as they are in the file.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum GpuWeights {
-    /// In the file's bits, in tiles, where there are tiles of that format (`Q4_0`, `Q4_1`, `Q4_K`, `Q5_0`, `Q6_K`, `Q8_0`); bf16 elsewhere.
+    /// In about the file's bits, in tiles, where there are tiles of that format (`Q4_0`, `Q4_1`, `Q4_K`, `Q5_0`, `Q6_K`, `Q8_0`); bf16 elsewhere.
+    /// Values of 4 bits take 5 with their scales, of 6 bits 7; scales of `Q4_K` and `Q6_K` are rounded to f16.
     #[default]
     File,
     /// All of them as bf16.

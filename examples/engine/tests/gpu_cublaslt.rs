@@ -37,6 +37,7 @@ fn settings() -> Settings {
         max_seq_len: 512,
         prefill_chunk: 256,
         prefix_cache: false,
+        cublaslt: true,
         threads: 2,
         ..Settings::default()
     }
@@ -76,7 +77,7 @@ fn prompts_by_the_library_are_those_by_our_kernels() {
     for (name, path) in models() {
         let file = ModelFile::open(path.path()).unwrap();
         let mut ours = open(&gpu, &file, &Settings { cublaslt: false, ..settings() });
-        assert!(ours.libraries().unwrap().contains("--no-cublaslt"));
+        assert!(ours.libraries().unwrap().contains("--cublaslt"));
         let mut llm = open(&gpu, &file, &settings());
         let said = llm.libraries().unwrap();
         println!("{name}: {said}");
@@ -108,15 +109,18 @@ fn prompts_by_the_library_are_those_by_our_kernels() {
             assert!(said.contains("could not be opened") && said.contains("nvidia-cublas"), "{said}");
             assert_eq!(workspace(&llm), workspace(&ours));
         }
+        let mut differ = false;
         for length in lengths {
             let tokens = prompt(*length);
             let (by_library, by_ours) = (logits(&mut llm, &tokens), logits(&mut ours, &tokens));
             let far = apart(&by_library, &by_ours);
             println!("{name}, {length} tokens: logits {far:.5} of their size apart");
             assert!(far < 0.015, "{name}, {length} tokens: {far}");
-            assert!(is_emulated(&gpu) || said.contains("by cuBLASLt") == (far > 0.0), "{name}: was it the library?");
+            differ |= far > 0.0;
             assert!(logits(&mut llm, &tokens) == by_library, "{name}: the same prompt gave other bits");
         }
+        // Not each of them: small sums are often added in one order by both.
+        assert!(is_emulated(&gpu) || said.contains("by cuBLASLt") == differ, "{name}: was it the library?");
         assert_eq!(llm.memory_report().unplanned_acquisitions(), 0);
     }
 }

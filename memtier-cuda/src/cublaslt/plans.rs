@@ -123,66 +123,71 @@ impl CublasLt {
             if tables.iter().any(|table| table.shape == *shape) {
                 continue;
             }
-            let choose = |rows| self.choose(&operation, *shape, rows, workspace).map(|choice| Plan { rows, choice });
-            match steps(rows.clone()).into_iter().map(choose).collect::<Result<Vec<_>, _>>() {
-                Ok(plans) if plans.is_empty() => {}
-                Ok(plans) => tables.push(Table { shape: *shape, plans }),
+            match self.table(&operation, *shape, rows.clone(), workspace) {
+                Ok(table) if table.plans.is_empty() => {}
+                Ok(table) => tables.push(table),
                 Err(error @ LtError::NoAlgorithm { .. }) => refused.push(error),
                 Err(error) => return Err(error),
             }
         }
-        let mut plans = Plans { operation, tables, least: *rows.start(), workspace: 0, refused, library: self.clone() };
-        plans.load()?;
-        let used = plans.tables.iter().flat_map(|table| &table.plans).map(|plan| plan.choice.workspace);
-        plans.workspace = used.max().unwrap_or(0);
+        let used = tables.iter().flat_map(|table| &table.plans).map(|plan| plan.choice.workspace).max();
+        let (least, workspace) = (*rows.start(), used.unwrap_or(0));
+        let plans = Plans { operation, tables, least, workspace, refused, library: self.clone() };
         match plans.refused.first() {
             Some(error) if plans.tables.is_empty() => Err(error.clone()),
             _ => Ok(LtPlans(Arc::new(plans))),
         }
     }
-}
 
-impl Plans {
-    /// Loads the kernels: each product is recorded, for the most and for the fewest rows, into a graph that never runs. A shape whose product the library
-    /// refuses is given up.
-    fn load(&mut self) -> Result<(), LtError> {
-        let stream = CudaStream::open(&self.library.0.context)?;
+    /// The algorithms of one shape, their kernels loaded. Some clear their workspace first, which cannot be recorded where no
+    /// memory is: then they are chosen again among those that use none.
+    fn table(
+        &self,
+        operation: &Operation,
+        shape: LtShape,
+        rows: RangeInclusive<usize>,
+        workspace: Bytes,
+    ) -> Result<Table, LtError> {
+        let within = |workspace: Bytes| {
+            let choose = |rows| self.choose(operation, shape, rows, workspace).map(|choice| Plan { rows, choice });
+            let plans = steps(rows.clone()).into_iter().map(choose).collect::<Result<Vec<_>, _>>()?;
+            Ok::<_, LtError>(Table { shape, plans })
+        };
+        for workspace in [workspace, Bytes::ZERO] {
+            let table = within(workspace)?;
+            if self.load(operation, &table, *rows.start())? {
+                return Ok(table);
+            }
+        }
+        let LtShape { columns, outputs, .. } = shape;
+        Err(LtError::NoAlgorithm { rows: *rows.start(), columns, outputs, workspace: Bytes::ZERO })
+    }
+
+    /// Loads the kernels of a table: each product is recorded, for the most and for the fewest rows, into a graph that never runs.
+    /// `false` where the library, or the driver, refuses to record one.
+    fn load(&self, operation: &Operation, Table { shape, plans }: &Table, least: usize) -> Result<bool, LtError> {
+        let stream = CudaStream::open(&self.0.context)?;
         // Nothing runs, so nothing is at the addresses.
         let nowhere = [1 << 20; 4];
-        let mut given_up = Vec::new();
-        let mut record = |raw: *mut std::ffi::c_void| {
-            for (index, Table { shape, plans }) in self.tables.iter().enumerate() {
-                let mut fewest = self.least;
+        let recorded = bake(&stream, &mut || {
+            let all = stream.enqueue(|raw| {
+                let mut fewest = least;
                 let mut ends = plans.iter().flat_map(|Plan { rows, choice }| {
                     let first = std::mem::replace(&mut fewest, rows + 1);
                     [(first, choice), (*rows, choice)]
                 });
                 // SAFETY: the stream records; the graph is dropped and never runs, so no address is looked at.
-                let refused = ends.any(|(rows, choice)| unsafe {
-                    self.library.multiply(&self.operation, choice, (*shape, rows), nowhere, raw).is_err()
-                });
-                if refused {
-                    given_up.push(index);
-                }
-            }
-            Ok(())
-        };
-        let recorded = bake(&stream, &mut || {
-            stream
-                .enqueue(|raw| record(raw.cast()))
-                .map_err(|error| LaunchError::Device(while_doing("recording cuBLASLt")(error)))
+                ends.try_for_each(|(rows, choice)| unsafe {
+                    self.multiply(operation, choice, (*shape, rows), nowhere, raw.cast())
+                })
+            });
+            all.map_err(|error| LaunchError::Device(while_doing("recording cuBLASLt")(error)))
         });
-        if recorded.is_err() {
-            return Err(LtError::Call { call: "recording cublasLtMatmul", status: 1 });
-        }
-        for index in given_up.into_iter().rev() {
-            let LtShape { columns, outputs, .. } = self.tables.remove(index).shape;
-            let (rows, workspace) = (self.least, Bytes::ZERO);
-            self.refused.push(LtError::NoAlgorithm { rows, columns, outputs, workspace });
-        }
-        Ok(())
+        Ok(recorded.is_ok())
     }
+}
 
+impl Plans {
     /// The algorithm for products of so many rows, and where the matrices begin, when they lie one behind the other.
     fn of<P: Place>(&self, matrices: &[Matrix<'_, P>], rows: usize, output: LtOutput) -> Option<(LtShape, &Choice)> {
         let first = matrices.first()?;

@@ -46,11 +46,11 @@
 //! measured across a start, and planned with at the next one (`--reserve-file FILE`, [`reserve`](crate::reserve)): the plan's line
 //! says which of the three it is. A start that measures more than a tenth off says so; a file that is damaged is named and ignored.
 //!
-//! On a GPU, cuBLASLt multiplies the rows of prompts where it is installed (the CUDA toolkit has it, and the Python wheel `nvidia-cublas`; its folder
+//! On a GPU, with `--cublaslt`, cuBLASLt multiplies the rows of prompts where it is installed (the CUDA toolkit has it, and the Python wheel `nvidia-cublas`; its folder
 //! on `LD_LIBRARY_PATH`, or its file in `MEMTIER_CUBLASLT`), in passes of 65 rows and more. Its algorithms are chosen and loaded before
 //! anything is served; what it works in is part of the workspace's line, its own memory part of the library reserve, which is remembered by its
-//! version. Without it memtier's kernels do everything, and the demo's last lines say which of the two it was, and why. `--no-cublaslt` leaves
-//! it out; so does `--batch-invariant`, since it sums few rows in another order than many.
+//! version. Without it memtier's kernels do everything, and the demo's last lines say which of the two it was, and why.
+//! `--batch-invariant` leaves it out, since it sums few rows in another order than many.
 //!
 //! What is done when memory gets short while serving, and the flags and the file for it, is in
 //! [memory policy](super::memory_policy).

@@ -10,7 +10,7 @@ use memtier_cuda::{CublasLt, CudaBackend, LtError, LtOutput, LtPlans, LtShape, k
 use crate::{arch::Arch, config::Settings, model::pass_tokens};
 
 /// Rows from which on the library is used: up to 64 the kernels of memtier-cuda for few rows are faster. On an H200, at 65 to 8192
-/// rows of SmolLM2's shapes, it takes 0.3 to 0.7 of the time that theirs for many rows take.
+/// rows of SmolLM2's shapes, its kernels by themselves take less time than theirs for many rows (`docs/gpu.md`, "Projections").
 const LEAST_ROWS: usize = 65;
 /// Rows from which on gate and up are its as well. They are gated by a launch of their own then.
 pub(super) const LEAST_GATED: usize = 192;
@@ -40,7 +40,7 @@ impl Library {
         let most = pass_tokens(&settings.config(arch));
         let not = |why: &str| Library::Not(why.to_owned());
         if !settings.cublaslt {
-            return not("--no-cublaslt");
+            return not("--cublaslt was not given");
         }
         if arch.batch_invariant {
             return not("--batch-invariant: a library sums few rows in another order than many");

@@ -93,8 +93,8 @@ Serves a GGUF model from memory that was planned to the byte.
   --draft N             tokens that an answer guesses ahead, from what it has seen; no token differs (0)
   --no-prefix-cache     compute every prompt anew
   --batch-invariant     on a GPU: an answer's logits, and so its tokens, are the same to the bit whatever is served beside it
-  --weights AS          on a GPU: file, in the file's bits where there are kernels for them, or bf16 (file)
-  --no-cublaslt         on a GPU: prompts are multiplied by this program's kernels, even where cuBLASLt is installed
+  --weights AS          on a GPU: file, in about the file's bits where there are kernels for them, or bf16 (file)
+  --cublaslt            on a GPU: prompts are multiplied by cuBLASLt where it is installed, not by this program's kernels
   --window-snapshots N  copies of sliding windows for cached prompts (2)
   --cold-blocks N       blocks of a second tier for cached prompts that the pool has no room for (0)
   --cold-snapshots N    copies of sliding windows beside them (8)
@@ -205,7 +205,7 @@ const FLAGS: &[&str] = &[
     "no-kv-rotation",
     "batch-invariant",
     "weights",
-    "no-cublaslt",
+    "cublaslt",
     "queue",
     "graphs",
     "kv-low",
@@ -290,8 +290,8 @@ pub(crate) fn read(args: impl Iterator<Item = OsString>) -> Result<Option<Args>,
             read.settings.batch_invariant = true;
             continue;
         }
-        if flag == "no-cublaslt" {
-            read.settings.cublaslt = false;
+        if flag == "cublaslt" {
+            read.settings.cublaslt = true;
             continue;
         }
         if flag == "raw" {
