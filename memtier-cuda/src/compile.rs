@@ -283,7 +283,7 @@ mod tests {
                     }
                     let cubin = folder.join(target).join(format!("{name}.cubin"));
                     for (kernel, loads) in loads_before_the_wait(&nvdisasm, &cubin) {
-                        let weights = |load: &String| load.starts_with("LDGSTS") || load.contains(".NA.");
+                        let weights = |load: &String| load.starts_with("LDGSTS") || load.contains(".NA");
                         match *name {
                             // Weights are on their way before the wait for earlier kernels, and nothing else is.
                             "skinny" | "quant_ring" => {

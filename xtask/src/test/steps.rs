@@ -61,6 +61,10 @@ pub(super) const STEPS: &[Step] = &[
     step("fmt", "rustfmt leaves every file as it is", fmt),
     step("clippy", "clippy and rustc warn nowhere", clippy),
     Step { models: true, ..step("core", "unit and integration tests of everything but the engine", core) },
+    Step {
+        nvrtc: true,
+        ..step("kernels", "every CUDA kernel compiles for every target, into the instructions that are meant", kernels)
+    },
     Step { nvrtc: true, ..step("emulated", "the CUDA backend and its kernels on an emulated GPU", on_emulated) },
     step("ui", "misuse does not compile and says why; its legal twins run", ui),
     Step { models: true, ..step("engine", "the reference engine and its kernels, on real models", engine) },
@@ -104,6 +108,13 @@ fn core(_: &Given) -> Vec<Task> {
     // So that a test which cannot run here (no GPU) is heard saying so.
     command.args(["--", "--show-output"]);
     vec![tests("cargo test", command)]
+}
+
+/// Machine code for `sm_90a`, `sm_120a` and `sm_120f` by NVRTC, looked at with the disassembler: spills, opcodes, what is read early.
+fn kernels(given: &Given) -> Vec<Task> {
+    let mut command = cargo(["test", "-p", "memtier-cuda", "--lib", "every_kernel", "--", "--show-output"]);
+    command.envs(given.nvrtc.iter().map(|(name, value)| (name, value)));
+    vec![tests("kernels as machine code", command)]
 }
 
 /// The programs of `core` that a GPU runs, once more; cargo builds them once. Where a device model of ours is what answers, a wrong
