@@ -139,8 +139,8 @@ impl CublasLt {
         }
     }
 
-    /// The algorithms of one shape, their kernels loaded. Some clear their workspace first, which cannot be recorded where no
-    /// memory is: then they are chosen again among those that use none.
+    /// The algorithms of one shape, their kernels loaded. Where one cannot be recorded (no memory is at its addresses, a
+    /// workspace that it would clear among them), all are chosen again among those that use no workspace.
     fn table(
         &self,
         operation: &Operation,
