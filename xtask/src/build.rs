@@ -9,7 +9,7 @@ use crate::failure::Failure;
 use crate::{paths, process};
 
 /// A binary that cargo produced.
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Artifact {
     /// The target's name: a binary, an integration test, a bench.
     pub name: String,

@@ -1,9 +1,10 @@
 #!/bin/sh
 # Runs what is staged beside this script. Needs an NVIDIA driver; nothing else of CUDA, and no Rust.
 #   run.sh [--] [ARGS…]       all tests, then the examples; ARGS go to every test program
-#   run.sh --bench            the programs that take times, and other libraries' scripts where Python has torch
+#   run.sh --bench            the programs that take times, other libraries' scripts where Python has torch, the engine with the models
+#                             that are in MEMTIER_CACHE, and all of it beside memtier's bars
 #   run.sh --emulated         as the first, on the emulated driver in driver/
-#   run.sh --sanitize         all tests under compute-sanitizer's memcheck
+#   run.sh --sanitize         all tests under compute-sanitizer's memcheck, those of kernels under its racecheck too (fewer shapes)
 # Everything that was said is in out/; a short table comes last.
 cd "$(dirname "$0")" || exit 1
 mode=test
@@ -49,14 +50,31 @@ takes_times() {
     return 1
 }
 
+# Programs whose kernels share memory between threads, or whose threads could run into each other.
+has_kernels() {
+    case "$1" in *decode | *prefill | *kv8 | *quant* | *scaled | *sample | *project | *heads | *small_ops | *kernel_macro) return 0 ;; esac
+    return 1
+}
+
+# sanitize PROGRAM ARGS…: a tool that watches the driver has CUPTI to itself, and slows kernels by some thousand times: no times are held,
+# and there are as many shapes as on an emulated device. One test has a kernel that faults, which is what these tools look for.
+sanitize() {
+    checked=$1
+    shift
+    export MEMTIER_FEW_SHAPES=1
+    for tool in memcheck racecheck; do
+        [ $tool = racecheck ] && ! has_kernels "$checked" && continue
+        one "$tool-$checked" compute-sanitizer --tool $tool --error-exitcode 9 --report-api-errors no "./$checked" --test-threads=1 \
+            --skip a_kernel_that_faults "$@"
+    done
+}
+
 for program in lib-* test-*; do
     [ -x "$program" ] || continue
     case $mode in
     test) one "$program" "./$program" --test-threads=1 "$@" ;;
     bench) takes_times "$program" && one "$program" "./$program" --nocapture --test-threads=1 "$@" ;;
-    # A tool that watches the driver has CUPTI to itself, and takes its time: no times are held.
-    sanitize) takes_times "$program" || one "$program" compute-sanitizer --tool memcheck --error-exitcode 9 \
-        --report-api-errors no "./$program" --test-threads=1 "$@" ;;
+    sanitize) takes_times "$program" || sanitize "$program" "$@" ;;
     esac
 done
 if [ $mode = test ] && [ $# -eq 0 ]; then
@@ -64,17 +82,50 @@ if [ $mode = test ] && [ $# -eq 0 ]; then
         [ -x "$program" ] && one "$program" "./$program" kernels
     done
 fi
+# row NAME FLAGS…: what a second of the engine gives.
+row() {
+    said=$1
+    shift
+    rate=$(./memtier-engine bench --device cuda:0 --json --no-prefix-cache "$@" 2>&1) || rows_failed=1
+    echo "$said: $(echo "$rate" | tail -1)"
+}
+
+# engine FILE: weights in bf16, in the file's tiles, and in bf16 with rows that do not depend on those beside them; then kinds of keys and
+# values, and prompts by cuBLASLt.
+engine() {
+    rows_failed=0 file=$1 many="--graphs 64 --max-batch 64 --max-slots 64 --max-seq-len 1024 --budget 8GiB --prefill 128 --decode 256"
+    long="--max-seq-len 8448 --prefill-chunk 8192 --prefill 8192 --graphs 1 --max-batch 1 --budget 8GiB --decode 10"
+    for weights in bf16 file "bf16 --batch-invariant"; do
+        row "$weights, one request, contexts of 500 to 1000" --model-file "$file" --weights $weights --graphs 1 --prefill 500 --decode 500
+        row "$weights, one request, contexts of 20 to 120" --model-file "$file" --weights $weights --graphs 1 --prefill 20 --decode 100
+        row "$weights, four requests" --model-file "$file" --weights $weights --graphs 4 --max-slots 4 --max-seq-len 1024 --prefill 128 --decode 256
+        row "$weights, 64 requests" --model-file "$file" --weights $weights $many
+        row "$weights, a prompt of 8192" --model-file "$file" --weights $weights $long
+    done
+    row "bf16 --cublaslt, a prompt of 8192" --model-file "$file" --weights bf16 --cublaslt $long
+    for kind in fp8 q8_0; do
+        row "keys and values of $kind, one request, contexts of 500 to 1000" --model-file "$file" --kv-type $kind --graphs 1 --prefill 500 --decode 500
+        row "keys and values of $kind, 64 requests" --model-file "$file" --kv-type $kind $many
+    done
+    return $rows_failed
+}
+
 if [ $mode = bench ]; then
+    for file in "${MEMTIER_CACHE:-$HOME/.cache/memtier}"/*.gguf; do
+        [ -f "$file" ] && [ -x ./memtier-engine ] && one "$(basename "$file" .gguf)-engine" engine "$file"
+    done
     python=${MEMTIER_PYTHON:-python3}
     if "$python" -c 'import torch; assert torch.cuda.is_available()' 2>/dev/null; then
-        for script in peers/*.py; do
-            [ -f "$script" ] && one "$(basename "$script")" "$python" "$script"
+        for script in peers/*_peers.py; do
+            one "$(basename "$script")" "$python" "$script"
         done
     else
         echo "skipped: other libraries, because $python has no torch with CUDA (MEMTIER_PYTHON names another one)" | tee -a "$table"
     fi
     echo
     grep -hE '[0-9] (us|ms|GB/s|TFLOP/s|tok/s|x)\b' out/*.log
+    echo
+    "$python" peers/bars.py | tee out/bars.md
 fi
 echo
 cat "$table"

@@ -22,7 +22,7 @@ pub const COMMAND: Command = Command {
             name: "sanitize",
             value: "",
             check: Check::Any,
-            help: "run the tests under compute-sanitizer's memcheck",
+            help: "run the tests under compute-sanitizer's memcheck and racecheck",
         },
         Flag {
             name: "emulated",
@@ -196,6 +196,8 @@ fn copy(from: &Path, to: &Path) -> Result<(), Failure> {
 
 #[cfg(test)]
 mod tests {
+    use std::path::PathBuf;
+
     use super::*;
 
     #[test]
@@ -205,29 +207,57 @@ mod tests {
     }
 
     #[cfg(unix)]
-    #[test]
-    fn the_script_runs_all_says_how_each_went_and_fails_if_one_fails() {
-        let folder = std::env::temp_dir().join(format!("xtask-gpu-{}", std::process::id()));
-        let programs = std::env::temp_dir().join(format!("xtask-gpu-{}-programs", std::process::id()));
-        paths::create(&programs).unwrap();
-        let program = |kind: &str, name: &str, body: &str| {
-            let path = programs.join(name);
+    /// Programs of a test's own, and the folder that they are staged in.
+    struct Bench {
+        folder: PathBuf,
+        programs: PathBuf,
+    }
+
+    impl Bench {
+        fn new(test: &str) -> Self {
+            let path = |what| std::env::temp_dir().join(format!("xtask-gpu-{test}-{}-{what}", std::process::id()));
+            let (folder, programs) = (path("staged"), path("programs"));
+            paths::create(&programs).unwrap();
+            Self { folder, programs }
+        }
+
+        fn program(&self, kind: &str, name: &str, body: &str) -> build::Artifact {
+            let path = self.programs.join(name);
             fs::write(&path, format!("#!/bin/sh\n{body}\n")).unwrap();
             executable(&path).unwrap();
             build::Artifact { name: name.into(), kind: kind.into(), executable: path }
-        };
-        let passes = "echo 'test a ... ok'; echo 'test result: ok. 3 passed; 0 failed; 1 ignored; 0 measured'";
-        let run = |built: &[build::Artifact], words: &[&str]| {
-            stage(built, &folder).unwrap();
-            let output = std::process::Command::new("sh").arg(folder.join("run.sh")).args(words).output().unwrap();
+        }
+
+        /// The script's exit status and what it said. It finds the programs' folder among commands, and models there.
+        fn run(&self, built: &[build::Artifact], words: &[&str]) -> (Option<i32>, String) {
+            stage(built, &self.folder).unwrap();
+            files("benches/gpu", &self.folder.join("peers")).unwrap();
+            let path = format!("{}:{}", self.programs.display(), std::env::var("PATH").unwrap());
+            let mut script = std::process::Command::new("sh");
+            script.arg(self.folder.join("run.sh")).args(words).env("PATH", path).env("MEMTIER_CACHE", &self.programs);
+            let output = script.output().unwrap();
             (output.status.code(), String::from_utf8_lossy(&output.stdout).into_owned())
-        };
+        }
+    }
+
+    impl Drop for Bench {
+        fn drop(&mut self) {
+            _ = fs::remove_dir_all(&self.folder);
+            _ = fs::remove_dir_all(&self.programs);
+        }
+    }
+
+    const PASSES: &str = "echo 'test a ... ok'; echo 'test result: ok. 3 passed; 0 failed; 1 ignored; 0 measured'";
+
+    #[test]
+    fn the_script_runs_all_says_how_each_went_and_fails_if_one_fails() {
+        let bench = Bench::new("tests");
         let good = [
-            program("test", "a", passes),
-            program("test", "times", "echo launch: 3.25 us"),
-            program("example", "01-x", "echo $1"),
+            bench.program("test", "a", PASSES),
+            bench.program("test", "times", "echo launch: 3.25 us"),
+            bench.program("example", "01-x", "echo $1"),
         ];
-        let (code, said) = run(&good, &[]);
+        let (code, said) = bench.run(&good, &[]);
         assert_eq!(code, Some(0), "{said}");
         let lines: Vec<_> = said.lines().collect();
         assert_eq!(lines[..2], ["== test-a", "test a ... ok"]);
@@ -235,14 +265,45 @@ mod tests {
         let table = &lines[lines.len() - 3..];
         assert!(table[0].starts_with("test-a ") && table[0].ends_with("3 passed, 0 failed, 1 ignored"), "{said}");
         assert!(table[2].starts_with("example-01-x ") && table[2].contains(" ok "), "{said}");
-        // Only what takes times, and its figures once more at the end.
-        let (code, said) = run(&good, &["--bench"]);
-        assert_eq!(code, Some(0), "{said}");
-        assert!(!said.contains("test-a") && said.matches("launch: 3.25 us").count() == 2, "{said}");
-        let (code, said) = run(&[program("test", "bad", "exit 3"), program("test", "b", passes)], &["--", "filter"]);
+        let bad = [bench.program("test", "bad", "exit 3"), bench.program("test", "b", PASSES)];
+        let (code, said) = bench.run(&bad, &["--", "filter"]);
         assert_eq!(code, Some(1), "{said}");
         assert!(said.contains("FAILED (3)") && said.contains("== test-b"), "{said}");
-        fs::remove_dir_all(&folder).unwrap();
-        fs::remove_dir_all(&programs).unwrap();
+    }
+
+    #[test]
+    fn times_are_those_of_programs_that_take_them_and_of_the_engine_beside_the_bars() {
+        let bench = Bench::new("times");
+        let good = [bench.program("test", "a", PASSES), bench.program("test", "times", "echo launch: 3.25 us")];
+        // Only what takes times, and its figures once more at the end.
+        let (code, said) = bench.run(&good, &["--bench"]);
+        assert_eq!(code, Some(0), "{said}");
+        assert!(!said.contains("test-a") && said.matches("launch: 3.25 us").count() == 2, "{said}");
+        assert!(said.contains("decode bf16 32x4096") && said.contains("| not measured |"), "the bars: {said}");
+        // The engine with each model that is there, its rates beside their bar; a row that fails fails the run.
+        fs::write(bench.programs.join("smollm2-x.gguf"), "").unwrap();
+        let engine = |rate: &str| {
+            let body = format!("echo '{{\"decode_tok_s\":{rate}}}'; [ {rate} != 0 ]");
+            [bench.program("bin", "memtier-engine", &body)]
+        };
+        let (code, said) = bench.run(&engine("1300.5"), &["--bench"]);
+        assert_eq!(code, Some(0), "{said}");
+        assert!(said.contains("| 1300 |  | 1300 | >= 1200 | >= 2000 | pass |"), "{said}");
+        let (code, said) = bench.run(&engine("0"), &["--bench"]);
+        assert_eq!(code, Some(1), "a failed row must fail the run: {said}");
+        assert!(said.contains("| MISSED |"), "{said}");
+    }
+
+    #[test]
+    fn sanitizers_see_fewer_shapes_and_races_are_looked_for_where_there_are_kernels() {
+        let bench = Bench::new("sanitize");
+        bench.program("tool", "compute-sanitizer", "echo $2 of $7, few: $MEMTIER_FEW_SHAPES");
+        let tests = ["a", "gpu_decode", "times"].map(|name| bench.program("test", name, PASSES));
+        let (code, said) = bench.run(&tests, &["--sanitize"]);
+        assert_eq!(code, Some(0), "{said}");
+        for (tool, program) in [("memcheck", "a"), ("memcheck", "gpu_decode"), ("racecheck", "gpu_decode")] {
+            assert!(said.contains(&format!("{tool} of ./test-{program}, few: 1")), "{said}");
+        }
+        assert!(!said.contains("racecheck of ./test-a") && !said.contains("of ./test-times"), "{said}");
     }
 }

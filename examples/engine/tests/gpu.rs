@@ -22,12 +22,15 @@ use memtier_model::{ModelDescription, TensorType, write::TinyModel};
 use reference::{KvPrecision, LogitsOf, Reference, log_softmax};
 use serde::Deserialize;
 
-/// What a real device is given, or an emulated one (`emulator/`), which is some thousand times slower. `MEMTIER_EMULATED_LONG` gives it
-/// the same.
-fn sized<T>(gpu: &Gpu, real: T, emulated: T) -> T {
-    let long =
-        gpu.backend().info().name != "memtier emulated GPU" || std::env::var_os("MEMTIER_EMULATED_LONG").is_some();
-    if long { real } else { emulated }
+/// What a real device is given, or fewer and smaller cases: for an emulated one (`emulator/`), which is some thousand times slower, unless
+/// `MEMTIER_EMULATED_LONG` is set, and for a real one under a tool that slows it as much (`MEMTIER_FEW_SHAPES`).
+fn sized<T>(gpu: &Gpu, all: T, few: T) -> T {
+    let asked = if gpu.backend().info().name == "memtier emulated GPU" {
+        std::env::var_os("MEMTIER_EMULATED_LONG").is_none()
+    } else {
+        std::env::var_os("MEMTIER_FEW_SHAPES").is_some()
+    };
+    if asked { few } else { all }
 }
 
 /// The first GPU, or `None` with a sentence.

@@ -56,14 +56,20 @@ pub fn skipped_without_a_real_device(what: &str) -> bool {
     backend().is_none_or(|backend| skipped_when_emulated(&backend, what))
 }
 
-/// What a real device is given, or an emulated one, which is some thousand times slower. `MEMTIER_EMULATED_LONG` gives it the same.
-pub fn sized<T>(backend: &CudaBackend, real: T, emulated: T) -> T {
-    if is_emulated(backend) && env::var_os("MEMTIER_EMULATED_LONG").is_none() { emulated } else { real }
+/// What a real device is given, or fewer and smaller shapes: for an emulated device, which is some thousand times slower, unless
+/// `MEMTIER_EMULATED_LONG` is set, and for a real one under a tool that slows it as much (`MEMTIER_FEW_SHAPES`).
+pub fn sized<T>(backend: &CudaBackend, all: T, few: T) -> T {
+    let asked = if is_emulated(backend) {
+        env::var_os("MEMTIER_EMULATED_LONG").is_none()
+    } else {
+        env::var_os("MEMTIER_FEW_SHAPES").is_some()
+    };
+    if asked { few } else { all }
 }
 
 /// The same, for tests that open the device later.
-pub fn rounds(real: usize, emulated: usize) -> usize {
-    backend().map_or(real, |backend| sized(&backend, real, emulated))
+pub fn rounds(all: usize, few: usize) -> usize {
+    backend().map_or(all, |backend| sized(&backend, all, few))
 }
 
 /// An emulated device that begins nothing while this lives, so that work which a real one would take a while for is still to be done.
