@@ -134,7 +134,7 @@ fn configure(options: &Options, pricing: &Pricing<'_>, notes: &mut Vec<String>) 
 }
 
 /// What a cache may be stored as: not as 32-bit floats.
-const CACHED: [KvDtype; 10] = [
+const CACHED: [KvDtype; 11] = [
     KvDtype::F16,
     KvDtype::Bf16,
     KvDtype::Q8_0,
@@ -144,6 +144,7 @@ const CACHED: [KvDtype; 10] = [
     KvDtype::Q5_1,
     KvDtype::Q5_0,
     KvDtype::Q4_1,
+    KvDtype::Nvfp4,
     KvDtype::Q4_0,
 ];
 

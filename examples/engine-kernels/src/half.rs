@@ -37,6 +37,13 @@ pub fn f32_to_f16(value: f32) -> u16 {
     sign | ((rounded >> 13) - (112 << 10)) as u16
 }
 
+/// The value of a ue4m3, an E4M3 without its sign.
+#[inline(always)]
+pub(crate) fn ue4m3_to_f32(bits: u8) -> f32 {
+    // Shifted into place the exponent is 120 too small; multiplying by 2^120 corrects it and normalises subnormals.
+    f32::from_bits(u32::from(bits & 0x7f) << 20) * f32::from_bits((120 + 127) << 23)
+}
+
 /// The value of a bfloat16.
 #[inline(always)]
 pub fn bf16_to_f32(bits: u16) -> f32 {

@@ -239,12 +239,14 @@ impl Arch {
             return Err(EngineError::Setting { name: "kv-type-layers", value: last.to_string(), remedy });
         }
         for (index, layer) in self.layers.iter_mut().enumerate() {
-            let format = format_of(types.of(index), rotates).unwrap_or(KvFormat::F16);
-            if layer.kv.shape.head_dim > format.most() {
+            let (dtype, dim) = (types.of(index), layer.kv.shape.head_dim);
+            let format = format_of(dtype, rotates).unwrap_or(KvFormat::F16);
+            if !dim.is_multiple_of(format.granule()) {
+                return Err(no_whole_granules(index, dtype, dim as u64, format.granule() as u64));
+            }
+            if dim > format.most() {
                 let remedy = format!(
-                    "heads of layer {index} have {} elements, and {} is served up to {}: keep that layer f16 with --kv-type-layers",
-                    layer.kv.shape.head_dim,
-                    types.of(index),
+                    "heads of layer {index} have {dim} elements, and {dtype} is served up to {}: keep that layer f16 with --kv-type-layers",
                     format.most()
                 );
                 return Err(EngineError::Setting { name: "kv-type", value: types.to_string(), remedy });
@@ -300,14 +302,9 @@ impl Arch {
         };
         let priced: Vec<PricedLayer> = members.iter_mut().map(priced).collect();
         let layout = BlockLayout::new(&priced, tokens).map_err(|error| match error {
-            LayoutError::Granule { layer, dtype, dim, of } => EngineError::Setting {
-                name: "kv-type",
-                value: dtype.to_string(),
-                remedy: format!(
-                    "heads of layer {} have {dim} elements, no multiple of {of}: use f16, bf16 or fp8, for that layer with --kv-type-layers",
-                    first + members[layer].0
-                ),
-            },
+            LayoutError::Granule { layer, dtype, dim, of } => {
+                no_whole_granules(first + members[layer].0, dtype, dim, of)
+            }
             _ => unsupported("its KV heads", "their size overflows"),
         })?;
         let units = |bytes: memtier::Bytes| {
@@ -327,11 +324,12 @@ impl Arch {
     /// [`EngineError::Setting`] for heads that it has no room for.
     pub(crate) fn with_low(mut self, dtype: KvDtype, rotates: bool) -> Result<Self, EngineError> {
         let refused = |remedy: String| EngineError::Setting { name: "kv-low", value: dtype.to_string(), remedy };
-        let format = format_of(dtype, rotates).ok_or_else(|| refused("use fp8, q8_0 or q4_0".to_owned()))?;
+        let format = format_of(dtype, rotates).ok_or_else(|| refused("use fp8, q8_0, nvfp4 or q4_0".to_owned()))?;
         for layer in &mut self.layers {
             layer.kv.low = format;
         }
-        let wide = self.layers.iter().any(|layer| layer.kv.shape.head_dim > format.most());
+        let heads = |dim: usize| dim > format.most() || !dim.is_multiple_of(format.granule());
+        let wide = self.layers.iter().any(|layer| heads(layer.kv.shape.head_dim));
         let placed = self.place(Group::Global, |kv| (kv.low, &mut kv.low_base));
         self.low_units =
             placed.map_err(|_| refused("its heads do not fit the model's: leave out --kv-low".to_owned()))?;
@@ -393,6 +391,14 @@ impl LayerArch {
     pub fn has_ring(&self) -> bool {
         self.group == Group::Global && self.kv.shape.format != KvFormat::F16
     }
+}
+
+/// Elements that share a scale would be those of two heads.
+fn no_whole_granules(layer: usize, dtype: KvDtype, dim: u64, of: u64) -> EngineError {
+    let remedy = format!(
+        "heads of layer {layer} have {dim} elements, no multiple of {of}: use f16, bf16 or fp8, for that layer with --kv-type-layers"
+    );
+    EngineError::Setting { name: "kv-type", value: dtype.to_string(), remedy }
 }
 
 fn unsupported(what: &str, why: &'static str) -> EngineError {

@@ -34,7 +34,7 @@ impl Default for KvTypes {
 
 /// A text that names no element types.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
-#[error("`{0}` names no KV element types: write 0-3=f16,29=q8_0,rest=q4_0 with f16, bf16, fp8, q8_0 or q4_0")]
+#[error("`{0}` names no KV element types: write 0-3=f16,29=q8_0,rest=q4_0 with f16, bf16, fp8, q8_0, nvfp4 or q4_0")]
 pub struct WrongKvTypes(String);
 
 /// Reads an element type that this engine has kernels for. `fp8` is the one with a scale for each head's row.
@@ -118,7 +118,7 @@ impl KvTypes {
             Some(dtype) => Err(EngineError::Setting {
                 name: "kv-type",
                 value: dtype.to_string(),
-                remedy: "use f16, bf16, fp8, q8_0 or q4_0".to_owned(),
+                remedy: "use f16, bf16, fp8, q8_0, nvfp4 or q4_0".to_owned(),
             }),
         }
     }
@@ -132,6 +132,7 @@ pub(crate) fn format_of(dtype: KvDtype, rotates: bool) -> Option<KvFormat> {
         KvDtype::Bf16 => Some(KvFormat::Bf16),
         KvDtype::Fp8Head => Some(KvFormat::Fp8),
         KvDtype::Q8_0 => Some(KvFormat::Q8_0),
+        KvDtype::Nvfp4 => Some(KvFormat::Nvfp4),
         KvDtype::Q4_0 if rotates => Some(KvFormat::Q4_0Rotated),
         KvDtype::Q4_0 => Some(KvFormat::Q4_0),
         _ => None,
@@ -145,6 +146,7 @@ pub(crate) fn dtype_of(format: KvFormat) -> KvDtype {
         KvFormat::Bf16 => KvDtype::Bf16,
         KvFormat::Fp8 => KvDtype::Fp8Head,
         KvFormat::Q8_0 => KvDtype::Q8_0,
+        KvFormat::Nvfp4 => KvDtype::Nvfp4,
         KvFormat::Q4_0 | KvFormat::Q4_0Rotated => KvDtype::Q4_0,
     }
 }

@@ -6,9 +6,13 @@
 mod common;
 mod reference;
 
-use common::{GEMMA3, RealModel, SMOLLM2, Temporary, fixture_text, quantised::few_bits, tiny_file};
+use common::{
+    GEMMA3, RealModel, SMOLLM2, Temporary, fixture_text,
+    gpu::{for_gpu, on_gpu, sized},
+    quantised::few_bits,
+    tiny_file,
+};
 use memtier::{Bytes, Cuda, plan::KvDtype};
-use memtier_cuda::OpenError;
 use memtier_engine::{
     EngineError, Llm, ModelFile, Sampling, Settings,
     arch::Arch,
@@ -22,29 +26,8 @@ use memtier_model::{ModelDescription, TensorType, write::TinyModel};
 use reference::{KvPrecision, LogitsOf, Reference, log_softmax};
 use serde::Deserialize;
 
-/// What a real device is given, or fewer and smaller cases: for an emulated one (`emulator/`), which is some thousand times slower, unless
-/// `MEMTIER_EMULATED_LONG` is set, and for a real one under a tool that slows it as much (`MEMTIER_FEW_SHAPES`).
-fn sized<T>(gpu: &Gpu, all: T, few: T) -> T {
-    let asked = if gpu.backend().info().name == "memtier emulated GPU" {
-        std::env::var_os("MEMTIER_EMULATED_LONG").is_none()
-    } else {
-        std::env::var_os("MEMTIER_FEW_SHAPES").is_some()
-    };
-    if asked { few } else { all }
-}
-
-/// The first GPU, or `None` with a sentence.
 fn gpu() -> Option<Gpu> {
-    match Gpu::open(0, &Gpu::kernels_folder(), 4) {
-        Ok(gpu) => Some(gpu),
-        Err(EngineError::Cuda(error @ (OpenError::NoDriver { .. } | OpenError::NoDevice { .. })))
-            if std::env::var_os("MEMTIER_REQUIRE_GPU").is_none() =>
-        {
-            println!("skipped: no CUDA device ({error})");
-            None
-        }
-        Err(error) => panic!("{error}"),
-    }
+    common::gpu::gpu(4)
 }
 
 fn settings(gpu: &Gpu) -> Settings {
@@ -61,11 +44,10 @@ fn settings(gpu: &Gpu) -> Settings {
 
 /// Tiny models with heads that the attention kernels take, and more tokens than a window. Files of their own for each test.
 fn tiny(test: &str) -> [(&'static str, Temporary); 3] {
-    let size = |model: TinyModel| TinyModel { hidden: 128, head_dim: 64, feed_forward: 192, context: 512, ..model };
-    let gemma = TinyModel { window: 24, ..size(TinyModel::gemma3(31)) };
-    let wide = TinyModel { heads: 2, kv_heads: 1, head_dim: 256, window: 40, ..size(TinyModel::gemma3(32)) };
+    let gemma = TinyModel { window: 24, ..for_gpu(TinyModel::gemma3(31)) };
+    let wide = TinyModel { heads: 2, kv_heads: 1, head_dim: 256, window: 40, ..for_gpu(TinyModel::gemma3(32)) };
     [
-        ("llama", tiny_file(&format!("{test}-llama"), TinyModel { heads: 6, ..size(TinyModel::llama(30)) })),
+        ("llama", tiny_file(&format!("{test}-llama"), TinyModel { heads: 6, ..for_gpu(TinyModel::llama(30)) })),
         ("gemma3", tiny_file(&format!("{test}-gemma3"), gemma)),
         ("gemma3-d256", tiny_file(&format!("{test}-wide"), wide)),
     ]
@@ -73,8 +55,7 @@ fn tiny(test: &str) -> [(&'static str, Temporary); 3] {
 
 /// The first of them with factors of its frequencies, as Llama 3.1 and later have: short waves as they are, long ones stretched by 8.
 fn stretched(test: &str) -> (&'static str, Temporary) {
-    let model =
-        TinyModel { hidden: 128, head_dim: 64, feed_forward: 192, context: 512, heads: 6, ..TinyModel::llama(30) };
+    let model = TinyModel { heads: 6, ..for_gpu(TinyModel::llama(30)) };
     let factors: Vec<f32> = (0..32).map(|pair| (pair as f32 / 2.0 - 3.0).clamp(1.0, 8.0)).collect();
     let mut file = model.to_gguf().unwrap();
     file.tensor_f32("rope_freqs.weight", &[32], &factors).unwrap();
@@ -88,10 +69,6 @@ fn some(
     names: &[&str],
 ) -> Vec<(&'static str, Temporary)> {
     models.into_iter().filter(|(name, _)| sized(gpu, true, names.contains(name))).collect()
-}
-
-fn on_gpu(gpu: &Gpu, file: &ModelFile, settings: &Settings) -> Llm<Cuda> {
-    Llm::<Cuda>::open_on(gpu.clone(), file, settings, None, &mut |_| ()).unwrap()
 }
 
 fn logits<S: Compute>(llm: &mut Llm<S>, tokens: &[u32]) -> Vec<Vec<f32>> {
@@ -192,11 +169,11 @@ fn tiny_models_give_what_the_cpu_gives() {
 }
 
 #[test]
-fn keys_and_values_of_eight_bits_are_read_as_the_cpu_reads_its_own() {
+fn keys_and_values_of_few_bits_are_read_as_the_cpu_reads_its_own() {
     let Some(gpu) = gpu() else { return };
     let answer = sized(&gpu, 12, 3);
     // All layers, and all but the first, which is f16 in the same blocks. q8_0 is rounded to f16 when it is read, on both.
-    let types = [KvTypes::all(KvDtype::Fp8Head), "0=f16,rest=q8_0".parse().unwrap()];
+    let types = [KvTypes::all(KvDtype::Fp8Head), "0=f16,rest=q8_0".parse().unwrap(), KvTypes::all(KvDtype::Nvfp4)];
     for (name, path) in some(&gpu, tiny("keys_and_val"), &["llama"]) {
         let file = ModelFile::open(path.path()).unwrap();
         let (long, reference) = (prompts(&gpu, 288)[4].clone(), Reference::open(path.path()));
@@ -218,8 +195,12 @@ fn keys_and_values_of_eight_bits_are_read_as_the_cpu_reads_its_own() {
             assert!(cost > 0.001 * size, "{name}, {kv_types}: it costs nothing, so nothing was rounded");
             assert!(ours_cost < 1.5 * cost + 0.02 * size, "{name}, {kv_types}: costs more than on the CPU");
             // Eight-bit integers are the same ones on both: only f16 and the order of sums are left. A vector of e4m3 falls to another
-            // value wherever sums differ.
-            let rounding = if kv_types.to_string().contains("q8_0") { 0.0 } else { 1.5 * cost };
+            // value wherever sums differ. NVFP4 has the same scales on both, so only what is near the middle of two of its steps does.
+            let rounding = match kv_types.rest {
+                KvDtype::Q8_0 => 0.0,
+                KvDtype::Nvfp4 => 0.6 * cost,
+                _ => 1.5 * cost,
+            };
             assert!(apart < rounding + 0.02 * size, "{name}, {kv_types}: far from the CPU's");
             let prompts = prompts(&gpu, 288);
             let answers = generate(&mut here, &prompts, answer, Sampling::GREEDY);
@@ -240,7 +221,7 @@ fn keys_and_values_of_eight_bits_are_read_as_the_cpu_reads_its_own() {
 }
 
 #[test]
-fn a_block_of_eight_bits_has_half_the_bytes() {
+fn a_block_of_few_bits_has_its_bytes() {
     let Some(gpu) = gpu() else { return };
     let [(_, path), ..] = tiny("a_block_of_f");
     let file = ModelFile::open(path.path()).unwrap();
@@ -250,6 +231,8 @@ fn a_block_of_eight_bits_has_half_the_bytes() {
     // 64 elements: 128 bytes, or 64 and a scale of four.
     assert_eq!(fp8 * 128, f16 * 68, "{f16} bytes a token, {fp8} in fp8");
     assert_eq!(blocks(KvTypes::all(KvDtype::Q8_0)), fp8, "two f16 for 64 in q8_0");
+    // 32 bytes, four ue4m3 and an f32.
+    assert_eq!(blocks(KvTypes::all(KvDtype::Nvfp4)) * 128, f16 * 40, "of {f16} bytes a token in f16");
 }
 
 #[test]
@@ -418,7 +401,11 @@ fn what_is_not_served_on_a_gpu_is_refused() {
     let file = ModelFile::open(small.path()).unwrap();
     let refused = Llm::<Cuda>::open_on(gpu.clone(), &file, &settings(&gpu), None, &mut |_| ()).err().unwrap();
     assert!(refused.to_string().contains("heads of 16 elements on a GPU"), "{refused}");
-    let [(_, file), ..] = tiny("what_is_not_");
+    let [(_, file), _, (_, wide)] = tiny("what_is_not_");
+    let wide = ModelFile::open(wide.path()).unwrap();
+    let packed = Settings { kv_types: "rest=f16,1=nvfp4".parse().unwrap(), ..settings(&gpu) };
+    let refused = Llm::<Cuda>::open_on(gpu.clone(), &wide, &packed, None, &mut |_| ()).err().unwrap().to_string();
+    assert!(refused.contains("layer 1 have 256 elements, and a GPU reads up to 128"), "{refused}");
     let file = ModelFile::open(file.path()).unwrap();
     let few = Settings { budget: Bytes::mib(1), ..settings(&gpu) };
     let refused = Llm::<Cuda>::open_on(gpu, &file, &few, None, &mut |_| ()).err().unwrap();

@@ -5,29 +5,14 @@
 
 mod common;
 
-use common::{Temporary, tiny_file};
+use common::{
+    Temporary,
+    gpu::{for_gpu, gpu, is_emulated, on_gpu},
+    logits, relative, tiny_file,
+};
 use memtier::{Bytes, Cuda, plan::Tier};
-use memtier_cuda::OpenError;
-use memtier_engine::{EngineError, Llm, ModelFile, Sampling, Settings, cuda::Gpu};
+use memtier_engine::{Llm, ModelFile, Sampling, Settings};
 use memtier_model::write::TinyModel;
-
-/// The first GPU, or `None` with a sentence.
-fn gpu() -> Option<Gpu> {
-    match Gpu::open(0, &Gpu::kernels_folder(), 2) {
-        Ok(gpu) => Some(gpu),
-        Err(EngineError::Cuda(error @ (OpenError::NoDriver { .. } | OpenError::NoDevice { .. })))
-            if std::env::var_os("MEMTIER_REQUIRE_GPU").is_none() =>
-        {
-            println!("skipped: no CUDA device ({error})");
-            None
-        }
-        Err(error) => panic!("{error}"),
-    }
-}
-
-fn is_emulated(gpu: &Gpu) -> bool {
-    gpu.backend().info().name == "memtier emulated GPU"
-}
 
 fn settings() -> Settings {
     Settings {
@@ -44,41 +29,23 @@ fn settings() -> Settings {
 }
 
 fn models() -> [(&'static str, Temporary); 2] {
-    let size = |model: TinyModel| TinyModel { hidden: 128, head_dim: 64, feed_forward: 192, context: 512, ..model };
-    let gemma = TinyModel { window: 24, layers: 2, ..size(TinyModel::gemma3(31)) };
-    let llama = TinyModel { heads: 6, layers: 2, ..size(TinyModel::llama(30)) };
+    let gemma = TinyModel { window: 24, layers: 2, ..for_gpu(TinyModel::gemma3(31)) };
+    let llama = TinyModel { heads: 6, layers: 2, ..for_gpu(TinyModel::llama(30)) };
     [("llama", tiny_file("cublaslt-llama", llama)), ("gemma3", tiny_file("cublaslt-gemma3", gemma))]
-}
-
-fn open(gpu: &Gpu, file: &ModelFile, settings: &Settings) -> Llm<Cuda> {
-    Llm::<Cuda>::open_on(gpu.clone(), file, settings, None, &mut |_| ()).unwrap()
 }
 
 fn prompt(length: u32) -> Vec<u32> {
     (0..length).map(|i| 3 + (i * i * 7 + i * 19) % 200).collect()
 }
 
-fn logits(llm: &mut Llm<Cuda>, tokens: &[u32]) -> Vec<f32> {
-    let mut last = Vec::new();
-    llm.score(tokens, &mut |_, row| last.extend_from_slice(row), None).unwrap();
-    last
-}
-
-/// Root mean square of the difference over that of `b`.
-fn apart(a: &[f32], b: &[f32]) -> f64 {
-    let square = |x: f32| f64::from(x).powi(2);
-    let difference: f64 = a.iter().zip(b).map(|(a, b)| square(a - b)).sum();
-    (difference / b.iter().map(|b| square(*b)).sum::<f64>()).sqrt()
-}
-
 #[test]
 fn prompts_by_the_library_are_those_by_our_kernels() {
-    let Some(gpu) = gpu() else { return };
+    let Some(gpu) = gpu(2) else { return };
     for (name, path) in models() {
         let file = ModelFile::open(path.path()).unwrap();
-        let mut ours = open(&gpu, &file, &Settings { cublaslt: false, ..settings() });
+        let mut ours = on_gpu(&gpu, &file, &Settings { cublaslt: false, ..settings() });
         assert!(ours.libraries().unwrap().contains("--cublaslt"));
-        let mut llm = open(&gpu, &file, &settings());
+        let mut llm = on_gpu(&gpu, &file, &settings());
         let said = llm.libraries().unwrap();
         println!("{name}: {said}");
         let workspace = |llm: &Llm<Cuda>| {
@@ -113,7 +80,7 @@ fn prompts_by_the_library_are_those_by_our_kernels() {
         for length in lengths {
             let tokens = prompt(*length);
             let (by_library, by_ours) = (logits(&mut llm, &tokens), logits(&mut ours, &tokens));
-            let far = apart(&by_library, &by_ours);
+            let far = relative(&by_library, &by_ours);
             println!("{name}, {length} tokens: logits {far:.5} of their size apart");
             assert!(far < 0.015, "{name}, {length} tokens: {far}");
             differ |= far > 0.0;
@@ -127,11 +94,11 @@ fn prompts_by_the_library_are_those_by_our_kernels() {
 
 #[test]
 fn who_wants_the_same_bits_beside_any_others_gets_no_library() {
-    let Some(gpu) = gpu() else { return };
+    let Some(gpu) = gpu(2) else { return };
     let [(_, path), _] = models();
     let file = ModelFile::open(path.path()).unwrap();
-    let invariant = open(&gpu, &file, &Settings { batch_invariant: true, ..settings() });
+    let invariant = on_gpu(&gpu, &file, &Settings { batch_invariant: true, ..settings() });
     assert!(invariant.libraries().unwrap().contains("--batch-invariant"));
-    let few = open(&gpu, &file, &Settings { prefill_chunk: 32, max_batch: 2, ..settings() });
+    let few = on_gpu(&gpu, &file, &Settings { prefill_chunk: 32, max_batch: 2, ..settings() });
     assert!(few.libraries().unwrap().contains("at most 32 tokens"));
 }

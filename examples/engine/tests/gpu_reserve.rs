@@ -6,30 +6,19 @@ mod common;
 
 use std::{path::Path, process::Command};
 
-use common::tiny_file;
+use common::{
+    gpu::{for_gpu, gpu, on_gpu},
+    tiny_file,
+};
 use memtier::{Bytes, Cuda};
-use memtier_cuda::OpenError;
-use memtier_engine::{EngineError, Llm, ModelFile, Sampling, Settings, cuda::Gpu};
+use memtier_engine::{Llm, ModelFile, Sampling, Settings};
 use memtier_model::write::TinyModel;
 
 const CHILD: &str = "MEMTIER_RESERVE_CHILD";
 
-fn gpu() -> Option<Gpu> {
-    match Gpu::open(0, &Gpu::kernels_folder(), 2) {
-        Ok(gpu) => Some(gpu),
-        Err(EngineError::Cuda(error @ (OpenError::NoDriver { .. } | OpenError::NoDevice { .. })))
-            if std::env::var_os("MEMTIER_REQUIRE_GPU").is_none() =>
-        {
-            println!("skipped: no CUDA device ({error})");
-            None
-        }
-        Err(error) => panic!("{error}"),
-    }
-}
-
 /// One start with six graphs, served for a while.
 fn start(folder: &Path) {
-    let gpu = gpu().unwrap();
+    let gpu = gpu(2).unwrap();
     let file = ModelFile::open(folder.join("model.gguf")).unwrap();
     let settings = Settings {
         budget: Bytes::gib(4),
@@ -41,7 +30,7 @@ fn start(folder: &Path) {
         reserve_file: Some(folder.join("reserve")),
         ..Settings::default()
     };
-    let mut llm = Llm::<Cuda>::open_on(gpu, &file, &settings, None, &mut |_| ()).unwrap();
+    let mut llm = on_gpu(&gpu, &file, &settings);
     let serve = |llm: &mut Llm<Cuda>| {
         let rows: Vec<_> = (1..=6).map(|seed| llm.admit(&[seed, 2, 3, 4, 5], 40, Sampling::GREEDY).unwrap()).collect();
         while llm.step(|_| ()).unwrap() > 0 {}
@@ -75,13 +64,12 @@ fn a_second_start_plans_what_the_driver_says_is_in_use() {
     if let Some(folder) = std::env::var_os(CHILD) {
         return start(folder.as_ref());
     }
-    if gpu().is_none() {
+    if gpu(2).is_none() {
         return;
     }
     let folder = std::env::temp_dir().join(format!("memtier-engine-reserve-{}", std::process::id()));
     std::fs::create_dir_all(&folder).unwrap();
-    let size = TinyModel { hidden: 128, head_dim: 64, feed_forward: 192, context: 512, ..TinyModel::llama(30) };
-    let model = tiny_file("reserve", TinyModel { heads: 6, ..size });
+    let model = tiny_file("reserve", TinyModel { heads: 6, ..for_gpu(TinyModel::llama(30)) });
     std::fs::copy(model.path(), folder.join("model.gguf")).unwrap();
     let mut said = Vec::new();
     for _ in 0..2 {

@@ -75,4 +75,4 @@
 //!   [`give_back`](crate::Engine::give_back) when idle.
 //! * `engine.drain()?.end_model()` gives the parts that survive; [`keep`](crate::Engine::keep) makes lines of them.
 //!
-//! The repository's `examples/engine` is a whole engine written this way, and `examples/01-..` to `06-..` show one idea each.
+//! The repository's `examples/engine` is a whole engine written this way, and `examples/01-..` to `13-..` show one idea each.

@@ -75,9 +75,8 @@
 //! * **Cached blocks**: whoever holds blocks that no request needs is asked to give up all of them, between two passes.
 //! * **KV element type**: with `--kv-low q8_0` a second pool is planned, with its own page table, and requests that start at
 //!   WATCH or above have their keys and values there, in little more than half the bytes. What runs keeps its own, and both
-//!   kinds share passes. The pool commits memory when somebody needs it. Attention unpacks one such request's layer at a time
-//!   into planned scratch, so it is slower, the more so the longer the request is. Without the flag the rung reduces nothing;
-//!   a `kv.to` that no pool holds is refused when the engine opens.
+//!   kinds share passes. The pool commits memory when somebody needs it. Any [smaller type](super::kv_types) will do, on the CPU.
+//!   Without the flag the rung reduces nothing; a `kv.to` that no pool holds is refused when the engine opens.
 //!
 //! After a refusal at TIGHT or above, new work waits until the level is below TIGHT; at CRITICAL who waits is sent away with
 //! a time to ask again. Nobody has to say that it is over. A request that could never run is refused when it comes.

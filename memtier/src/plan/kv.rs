@@ -49,13 +49,15 @@ pub enum KvDtype {
     Q5_0,
     /// GGUF `Q4_1`: 32 elements in 20 bytes.
     Q4_1,
+    /// NVFP4: e2m1, for 16 of them a ue4m3, and for each head's row of a token an f32: no tensor has to be calibrated first.
+    Nvfp4,
     /// GGUF `Q4_0`: 32 elements in 18 bytes.
     Q4_0,
 }
 
 impl KvDtype {
     /// Every element type, largest first.
-    pub const ALL: [KvDtype; 11] = [
+    pub const ALL: [KvDtype; 12] = [
         KvDtype::F32,
         KvDtype::F16,
         KvDtype::Bf16,
@@ -66,13 +68,15 @@ impl KvDtype {
         KvDtype::Q5_1,
         KvDtype::Q5_0,
         KvDtype::Q4_1,
+        KvDtype::Nvfp4,
         KvDtype::Q4_0,
     ];
 
     /// Elements that are stored together, and the bytes they take.
     ///
-    /// The quantised types are ggml's blocks of 32: a 16-bit scale, for `_1` types a 16-bit minimum, and the packed
-    /// elements.
+    /// `Q` types are ggml's blocks of 32 (`ggml-common.h`): a 16-bit scale, for `_1` types a 16-bit minimum, and the packed
+    /// elements. 16 elements of NVFP4 are eight bytes of e2m1 (OCP Microscaling Formats 1.0, 2023, where e2m1 is defined) and a
+    /// byte of ue4m3 (PTX ISA 8.7, `scale_vec::4X`: a scale for 16 of them).
     pub const fn granule(self) -> (u64, u64) {
         match self {
             KvDtype::F32 => (1, 4),
@@ -82,14 +86,16 @@ impl KvDtype {
             KvDtype::Q5_1 => (32, 24),
             KvDtype::Q5_0 => (32, 22),
             KvDtype::Q4_1 => (32, 20),
+            KvDtype::Nvfp4 => (16, 9),
             KvDtype::Q4_0 => (32, 18),
         }
     }
 
-    /// Bytes that each head's row of a token takes beside its elements.
+    /// Bytes that each head's row of a token takes beside its elements: a scale, an f32 in the types of the CUDA kernels of
+    /// `memtier-cuda` (`Fp8Head32`, `Nvfp4`), an f16 in `Fp8Head`.
     pub const fn head_bytes(self) -> u64 {
         match self {
-            KvDtype::Fp8Head32 => 4,
+            KvDtype::Fp8Head32 | KvDtype::Nvfp4 => 4,
             KvDtype::Fp8Head => 2,
             _ => 0,
         }
@@ -123,6 +129,7 @@ impl KvDtype {
             KvDtype::Q5_1 => "q5_1",
             KvDtype::Q5_0 => "q5_0",
             KvDtype::Q4_1 => "q4_1",
+            KvDtype::Nvfp4 => "nvfp4",
             KvDtype::Q4_0 => "q4_0",
         }
     }
@@ -137,7 +144,7 @@ impl fmt::Display for KvDtype {
 /// A spelling that names no element type.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[error(
-    "`{0}` is no KV element type; known are f32, f16, bf16, fp8, fp8_head, fp8_head32, q8_0, q5_1, q5_0, q4_1, q4_0"
+    "`{0}` is no KV element type; known are f32, f16, bf16, fp8, fp8_head, fp8_head32, q8_0, q5_1, q5_0, q4_1, nvfp4, q4_0"
 )]
 pub struct UnknownDtype(String);
 

@@ -30,6 +30,12 @@ pub(super) trait Lanes: Copy {
     unsafe fn load_e4m3(at: *const u8) -> Self;
     /// The low (0) or high (1) halves of sixteen bytes, less 8.
     unsafe fn load_nibble<const HALF: usize>(at: *const u8) -> Self;
+    /// The low (0) or high (1) halves of sixteen bytes as e2m1, times 2.
+    unsafe fn load_e2m1<const HALF: usize>(at: *const u8) -> Self;
+    /// The lower (0) or upper (1) bytes of sixteen units as ue4m3, times 2^-8.
+    unsafe fn load_ue4m3<const HALF: usize>(at: *const u16) -> Self;
+    /// Sixteen f32 whose lower and upper halves lie apart.
+    unsafe fn load_halves(lower: *const u16, upper: *const u16) -> Self;
     unsafe fn splat_at(at: *const f32) -> Self;
     /// One f16, sixteen times.
     unsafe fn splat_half(at: *const u16) -> Self;
@@ -42,6 +48,9 @@ pub(super) trait Lanes: Copy {
     /// `self * by + to`, rounded once.
     unsafe fn fma(self, by: Self, to: Self) -> Self;
 }
+
+/// Twice what the bits of e2m1 are: all of them are whole then.
+const TWICE_E2M1: [i8; 16] = [0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12];
 
 /// Plain Rust.
 #[derive(Clone, Copy)]
@@ -92,6 +101,28 @@ impl Lanes for Portable {
         // SAFETY: the caller's promise.
         let bytes = unsafe { at.cast::<[u8; 16]>().read() };
         Portable(bytes.map(|byte| f32::from((byte >> (4 * HALF) & 15) as i8 - 8)))
+    }
+
+    #[inline(always)]
+    unsafe fn load_e2m1<const HALF: usize>(at: *const u8) -> Self {
+        // SAFETY: the caller's promise.
+        let bytes = unsafe { at.cast::<[u8; 16]>().read() };
+        Portable(bytes.map(|byte| f32::from(TWICE_E2M1[usize::from(byte >> (4 * HALF) & 15)])))
+    }
+
+    #[inline(always)]
+    unsafe fn load_ue4m3<const HALF: usize>(at: *const u16) -> Self {
+        // SAFETY: the caller's promise.
+        let units = unsafe { at.cast::<[u16; 16]>().read_unaligned() };
+        Portable(units.map(|unit| f16_to_f32((unit >> (8 * HALF) & 0x7f) << 7)))
+    }
+
+    #[inline(always)]
+    unsafe fn load_halves(lower: *const u16, upper: *const u16) -> Self {
+        // SAFETY: the caller's promise.
+        let (lower, upper) =
+            unsafe { (lower.cast::<[u16; 16]>().read_unaligned(), upper.cast::<[u16; 16]>().read_unaligned()) };
+        Portable(std::array::from_fn(|lane| f32::from_bits(u32::from(upper[lane]) << 16 | u32::from(lower[lane]))))
     }
 
     #[inline(always)]
@@ -200,6 +231,28 @@ mod x86 {
         }
 
         #[inline(always)]
+        unsafe fn load_e2m1<const HALF: usize>(at: *const u8) -> Self {
+            // SAFETY: the caller's promise.
+            unsafe { Avx512(_mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(twice_e2m1::<HALF>(_mm_loadu_si128(at.cast()))))) }
+        }
+
+        #[inline(always)]
+        unsafe fn load_ue4m3<const HALF: usize>(at: *const u16) -> Self {
+            // SAFETY: the caller's promise.
+            Avx512(unsafe { _mm512_cvtph_ps(half_of_ue4m3::<HALF>(_mm256_loadu_si256(at.cast()))) })
+        }
+
+        #[inline(always)]
+        unsafe fn load_halves(lower: *const u16, upper: *const u16) -> Self {
+            // SAFETY: the caller's promise.
+            unsafe {
+                let lower = _mm512_cvtepu16_epi32(_mm256_loadu_si256(lower.cast()));
+                let upper = _mm512_cvtepu16_epi32(_mm256_loadu_si256(upper.cast()));
+                Avx512(_mm512_castsi512_ps(_mm512_or_si512(_mm512_slli_epi32::<16>(upper), lower)))
+            }
+        }
+
+        #[inline(always)]
         unsafe fn splat_at(at: *const f32) -> Self {
             // SAFETY: the caller's promise.
             Avx512(unsafe { _mm512_set1_ps(*at) })
@@ -271,6 +324,35 @@ mod x86 {
         }
     }
 
+    /// The low (0) or high (1) halves of bytes as e2m1, times 2.
+    ///
+    /// # Safety
+    ///
+    /// The processor has AVX2.
+    #[inline(always)]
+    unsafe fn twice_e2m1<const HALF: usize>(bytes: __m128i) -> __m128i {
+        // SAFETY: the caller's promise; the table has sixteen bytes.
+        unsafe {
+            let shifted = if HALF == 0 { bytes } else { _mm_srli_epi16::<4>(bytes) };
+            let table = _mm_loadu_si128(super::TWICE_E2M1.as_ptr().cast());
+            _mm_shuffle_epi8(table, _mm_and_si128(shifted, _mm_set1_epi8(15)))
+        }
+    }
+
+    /// The lower (0) or upper (1) bytes of units, ue4m3, where an f16 has its exponent and mantissa.
+    ///
+    /// # Safety
+    ///
+    /// The processor has AVX2.
+    #[inline(always)]
+    unsafe fn half_of_ue4m3<const HALF: usize>(units: __m256i) -> __m256i {
+        // SAFETY: the caller's promise.
+        unsafe {
+            let top = if HALF == 0 { _mm256_slli_epi16::<8>(units) } else { units };
+            _mm256_srli_epi16::<1>(_mm256_and_si256(top, _mm256_set1_epi16(0x7f00)))
+        }
+    }
+
     /// Two 256-bit registers.
     #[derive(Clone, Copy)]
     pub(in super::super) struct Avx2([__m256; 2]);
@@ -285,6 +367,18 @@ mod x86 {
             unsafe {
                 let (low, high) = (_mm256_cvtepi8_epi32(bytes), _mm256_cvtepi8_epi32(_mm_srli_si128::<8>(bytes)));
                 Avx2([_mm256_cvtepi32_ps(low), _mm256_cvtepi32_ps(high)])
+            }
+        }
+
+        /// # Safety
+        ///
+        /// The processor has AVX2 and F16C.
+        #[inline(always)]
+        unsafe fn of_halves(halves: __m256i) -> Avx2 {
+            // SAFETY: the caller's promise.
+            unsafe {
+                let (low, high) = (_mm256_castsi256_si128(halves), _mm256_extracti128_si256::<1>(halves));
+                Avx2([_mm256_cvtph_ps(low), _mm256_cvtph_ps(high)])
             }
         }
     }
@@ -332,17 +426,37 @@ mod x86 {
         #[inline(always)]
         unsafe fn load_e4m3(at: *const u8) -> Self {
             // SAFETY: the caller's promise.
-            unsafe {
-                let halves = half_of_e4m3(_mm_loadu_si128(at.cast()));
-                let (low, high) = (_mm256_castsi256_si128(halves), _mm256_extracti128_si256::<1>(halves));
-                Avx2([_mm256_cvtph_ps(low), _mm256_cvtph_ps(high)])
-            }
+            unsafe { Avx2::of_halves(half_of_e4m3(_mm_loadu_si128(at.cast()))) }
         }
 
         #[inline(always)]
         unsafe fn load_nibble<const HALF: usize>(at: *const u8) -> Self {
             // SAFETY: the caller's promise.
             unsafe { Avx2::of_bytes(nibbles::<HALF>(_mm_loadu_si128(at.cast()))) }
+        }
+
+        #[inline(always)]
+        unsafe fn load_e2m1<const HALF: usize>(at: *const u8) -> Self {
+            // SAFETY: the caller's promise.
+            unsafe { Avx2::of_bytes(twice_e2m1::<HALF>(_mm_loadu_si128(at.cast()))) }
+        }
+
+        #[inline(always)]
+        unsafe fn load_ue4m3<const HALF: usize>(at: *const u16) -> Self {
+            // SAFETY: the caller's promise.
+            unsafe { Avx2::of_halves(half_of_ue4m3::<HALF>(_mm256_loadu_si256(at.cast()))) }
+        }
+
+        #[inline(always)]
+        unsafe fn load_halves(lower: *const u16, upper: *const u16) -> Self {
+            // SAFETY: the caller's promise, which holds for eight of them and the eight behind.
+            unsafe {
+                Avx2([0, 8].map(|first| {
+                    let lower = _mm256_cvtepu16_epi32(_mm_loadu_si128(lower.add(first).cast()));
+                    let upper = _mm256_cvtepu16_epi32(_mm_loadu_si128(upper.add(first).cast()));
+                    _mm256_castsi256_ps(_mm256_or_si256(_mm256_slli_epi32::<16>(upper), lower))
+                }))
+            }
         }
 
         #[inline(always)]

@@ -4,7 +4,7 @@ use super::HOLE;
 use super::cache::{KvCell, KvShape};
 use super::format::{GROUP, KvFormat, MAX_DIM};
 use super::rotate::rotate;
-use crate::half::{f16_to_f32, f32_to_bf16, f32_to_f16};
+use crate::half::{f16_to_f32, f32_to_bf16, f32_to_f16, ue4m3_to_f32};
 use crate::isa::multiversion;
 use crate::threads::Shares;
 
@@ -81,6 +81,7 @@ fn write_row(shape: KvShape, part: &mut [u16], row: &[f32], steps: Steps) {
                 }
             }
         }
+        KvFormat::Nvfp4 => write_nvfp4((elements, scales), row, steps),
         KvFormat::Q4_0Rotated => {
             let mut turned = [0.0; MAX_DIM];
             let turned = &mut turned[..row.len()];
@@ -110,6 +111,41 @@ fn write_nibbles(
             set_byte(elements, at, nibble(*low) | nibble(*high) << 4);
         }
     }
+}
+
+/// As the CUDA kernels do it, in f32 step by step: the scale of the row leaves numbers of at most 6 * 448, those of 16 of them at most 6.
+#[inline(always)]
+fn write_nvfp4((elements, scales): (&mut [u16], &mut [u16]), row: &[f32], steps: Steps) {
+    let all = largest(row);
+    let of_all = if all > 1e-30 { all / (6.0 * 448.0) } else { 1.0 };
+    let scale_of = |half: &[f32]| {
+        let stored = e4m3(largest(half) / (6.0 * of_all));
+        let read = ue4m3_to_f32(stored) * of_all;
+        (stored, if read == 0.0 { 0.0 } else { 1.0 / read })
+    };
+    let mut groups = 0;
+    for row in row.chunks_exact(GROUP) {
+        let (low, high) = row.split_at(GROUP / 2);
+        let ((of_low, low_inverse), (of_high, high_inverse)) = (scale_of(low), scale_of(high));
+        scales[steps.scale + groups * steps.group] = u16::from(of_low) | u16::from(of_high) << 8;
+        for (index, (low, high)) in low.iter().zip(high).enumerate() {
+            let at = steps.packed(groups * GROUP / 2 + index);
+            set_byte(elements, at, e2m1(low * low_inverse) | e2m1(high * high_inverse) << 4);
+        }
+        groups += 1;
+    }
+    let bits = of_all.to_bits();
+    scales[steps.scale + groups * steps.group] = bits as u16;
+    scales[steps.scale + (groups + 1) * steps.group] = (bits >> 16) as u16;
+}
+
+/// The nearest e2m1, of two the even one; 6 for what is larger.
+#[inline(always)]
+fn e2m1(x: f32) -> u8 {
+    let size = x.abs();
+    let even = [0.25, 1.25, 2.5, 5.0].map(|half| u8::from(size > half));
+    let odd = [0.75, 1.75, 3.5].map(|half| u8::from(size >= half));
+    even.into_iter().chain(odd).sum::<u8>() | (x.to_bits() >> 28) as u8 & 8
 }
 
 /// The nearest of sixteen steps: the one of zero is the eighth.
@@ -226,5 +262,22 @@ mod tests {
         assert_eq!([e4m3(1e9), e4m3(-1e9), e4m3(f32::NAN) & 0x7f], [0x7e, 0xfe, 0x7e]);
         // A tie goes to the even mantissa.
         assert_eq!([value(e4m3(1.0625)), value(e4m3(1.1875))], [1.0, 1.25]);
+        assert!((0..0x7f).all(|bits| ue4m3_to_f32(bits) == value(bits)));
+    }
+
+    #[test]
+    fn e2m1_is_the_nearest() {
+        let all = [0.0f32, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0];
+        let value = |bits: u8| all[usize::from(bits & 7)] * if bits & 8 == 0 { 1.0 } else { -1.0 };
+        for step in -700i16..700 {
+            let x = f32::from(step) * 0.01 + 0.001;
+            let nearest = all.iter().map(|size| (size - x.abs()).abs()).fold(f32::INFINITY, f32::min);
+            assert!((value(e2m1(x)) - x).abs() <= nearest, "{x}");
+            assert_eq!(e2m1(x) & 8 == 8, x < 0.0, "{x}");
+        }
+        // A tie goes to the even mantissa, and what is no number to zero, as on CUDA devices.
+        let ties = [0.25, 0.75, 1.25, 1.75, 2.5, 3.5, 5.0].map(|tie| value(e2m1(tie)));
+        assert_eq!(ties, [0.0, 1.0, 1.0, 2.0, 2.0, 4.0, 4.0]);
+        assert_eq!([e2m1(1e9), e2m1(-1e9), e2m1(f32::NAN) & 7], [7, 15, 0]);
     }
 }

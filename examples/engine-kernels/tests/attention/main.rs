@@ -67,6 +67,7 @@ fn a_token_gets_the_same_bits_in_any_chunk_batch_and_pool() {
         (4, 1, 256, 32, KvFormat::F16),
         (5, 1, 80, 16, KvFormat::Fp8),
         (9, 3, 64, 16, KvFormat::Q8_0),
+        (9, 3, 64, 16, KvFormat::Nvfp4),
         (5, 1, 64, 32, KvFormat::Q4_0),
         (30, 1, 256, 16, KvFormat::Q4_0Rotated),
         (4, 2, 96, 16, KvFormat::Q4_0Rotated),
@@ -170,7 +171,7 @@ fn the_latest_tokens_are_seen_in_f16_and_the_others_as_they_were_rounded() {
     let mut rng = Rng::new(36);
     let threads = Threads::new(2).unwrap();
     let (heads, count, latest) = (6, 130u32, 20u32);
-    for format in [KvFormat::Q4_0, KvFormat::Q4_0Rotated, KvFormat::Q8_0] {
+    for format in [KvFormat::Q4_0, KvFormat::Q4_0Rotated, KvFormat::Q8_0, KvFormat::Nvfp4] {
         let shape = KvShape { kv_heads: 2, head_dim: 64, block_tokens: 16, format };
         let world = World::random(&mut rng, shape, &[count as usize], Isa::detect());
         // The ring has three slots more than are seen, and position 60 is its first.
@@ -233,6 +234,7 @@ fn every_format_keeps_rows_as_near_as_its_steps() {
                     let found = world.stored(half, 0, position, head, dim);
                     let group = match format {
                         KvFormat::Fp8 => at - dim..at - dim + 96,
+                        KvFormat::Nvfp4 => at / 16 * 16..at / 16 * 16 + 16,
                         _ => at / 32 * 32..at / 32 * 32 + 32,
                     };
                     let most = rows[group].iter().fold(0.0f32, |most, x| most.max(x.abs()));
@@ -242,6 +244,8 @@ fn every_format_keeps_rows_as_near_as_its_steps() {
                         // Relative, down to the smallest step.
                         KvFormat::Fp8 => (value.abs() / 8.0).max(most / 448.0 / 512.0),
                         KvFormat::Q8_0 => most / 127.0,
+                        // From 4 to 6, of which the scale may be off by a sixteenth.
+                        KvFormat::Nvfp4 => most / 3.0 * 1.07,
                         KvFormat::Q4_0 => most / 8.0 * 1.01,
                         // Nine steps, of which the shorter side has seven.
                         KvFormat::Q4_0Rotated => most * 2.0 / 9.0 * 1.01,

@@ -115,6 +115,25 @@ impl World {
                 rounded(f16_to_f32(bits) * scale(8, 1, 0))
             }
             KvFormat::Q8_0 => rounded(f32::from(byte_at(element) as i8) * scale(8, head_dim / 32, dim / 32)),
+            KvFormat::Nvfp4 => {
+                let (group, within) = (dim / 32, dim % 32);
+                let pair = group * 16 + within % 16;
+                let byte = byte_at(if half == 0 { pair * block_tokens + slot } else { slot * head_dim / 2 + pair });
+                let bits = if within < 16 { byte & 15 } else { byte >> 4 };
+                let size = [0.0f32, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0][usize::from(bits & 7)];
+                // Of a group of 32, two bytes; behind the groups, two halves of an f32.
+                let groups = head_dim / 32;
+                let unit = |index: usize| {
+                    let at = if half == 0 { index * block_tokens + slot } else { slot * (groups + 2) + index };
+                    let at = head_dim * block_tokens / 2 + 2 * at;
+                    [byte_at(at), byte_at(at + 1)]
+                };
+                let e4m3 = unit(group)[within / 16];
+                let of_group = f16_to_f32(u16::from(e4m3) << 7) * 256.0;
+                let [[a, b], [c, d]] = [unit(groups), unit(groups + 1)];
+                let of_row = f32::from_le_bytes([a, b, c, d]);
+                rounded(of_group * of_row * if bits & 8 == 0 { size } else { -size })
+            }
             KvFormat::Q4_0 | KvFormat::Q4_0Rotated => {
                 let (group, within) = (dim / 32, dim % 32);
                 let pair = group * 16 + within % 16;

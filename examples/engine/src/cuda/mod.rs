@@ -1,5 +1,5 @@
 //! Serving from a CUDA device: the same bundle, plan, requests and page tables; weights in tiles of few bits or in bf16, keys and values
-//! in f16, e4m3 or q8_0, and the operations of a pass over CUDA kernels.
+//! in f16, e4m3, q8_0 or NVFP4, and the operations of a pass over CUDA kernels.
 
 mod library;
 mod run;
@@ -8,6 +8,7 @@ mod weights;
 
 use std::path::{Path, PathBuf};
 
+use engine_kernels::KvFormat;
 use memtier::{
     Bytes, Cuda, Device, Place, SizeError,
     plan::KvDtype,
@@ -116,8 +117,9 @@ impl Compute for Cuda {
         }
         let types = &settings.kv_types;
         let mut all = types.layers.iter().map(|(_, dtype)| *dtype).chain([types.rest]);
-        if !all.all(|dtype| matches!(dtype, KvDtype::F16 | KvDtype::Fp8Head | KvDtype::Q8_0)) {
-            return Err(setting("kv-type", types, "keys and values on a GPU are f16, fp8 or q8_0: use one of them"));
+        if !all.all(|dtype| matches!(dtype, KvDtype::F16 | KvDtype::Fp8Head | KvDtype::Q8_0 | KvDtype::Nvfp4)) {
+            let remedy = "keys and values on a GPU are f16, fp8, q8_0 or nvfp4: use one of them";
+            return Err(setting("kv-type", types, remedy));
         }
         if settings.kv_residual > 0 {
             let remedy =
@@ -135,18 +137,26 @@ impl Compute for Cuda {
             return Err(setting(
                 "kv-low",
                 low,
-                "requests on a GPU share one pool: use --kv-type fp8 or q8_0, or leave it out",
+                "requests on a GPU share one pool: use --kv-type fp8, q8_0 or nvfp4, or leave it out",
             ));
         }
         Ok(())
     }
 
     fn prepare(mut arch: Arch) -> Result<Arch, EngineError> {
-        for layer in &arch.layers {
+        for (index, layer) in arch.layers.iter().enumerate() {
             let head_dim = layer.kv.shape.head_dim;
             if ![64, 128, 256].contains(&head_dim) {
                 let what = format!("heads of {head_dim} elements on a GPU");
                 return Err(unsupported(what, "the attention kernels take 64, 128 and 256"));
+            }
+            if layer.kv.shape.format == KvFormat::Nvfp4 && head_dim > 128 {
+                let layer = arch.first + index;
+                let remedy = format!(
+                    "heads of layer {layer} have {head_dim} elements, and a GPU reads up to 128 of it: use f16, fp8 or q8_0, for that layer \
+                     with --kv-type-layers"
+                );
+                return Err(setting("kv-type", KvDtype::Nvfp4, &remedy));
             }
         }
         for rope in &arch.ropes {
@@ -183,5 +193,34 @@ impl Compute for Cuda {
 
     fn scratch(arch: &Arch, tokens: usize, picks: usize) -> Result<Bytes, SizeError> {
         scratch::bytes(arch, tokens, picks)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use memtier::{
+        Tokens, f16,
+        plan::{kv::KvLayer, kv_layout::BlockLayout},
+    };
+    use memtier_cuda::kernels::PagedKv;
+
+    use super::*;
+    use crate::kv_types::dtype_of;
+
+    #[test]
+    fn kernels_and_planner_agree_on_the_bytes_of_a_layer() {
+        for format in [KvFormat::F16, KvFormat::Fp8, KvFormat::Q8_0, KvFormat::Nvfp4] {
+            let dtype = match dtype_of(format) {
+                KvDtype::Fp8Head => KvDtype::Fp8Head32,
+                dtype => dtype,
+            };
+            for (kv_heads, head_dim, block_tokens) in [(3, 64, 16), (1, 128, 32), (8, 128, 64)] {
+                let kv = PagedKv { layer_base: 0, kv_heads, head_dim, packed: run::packed(format) };
+                let units = kv.block_units::<f16>(block_tokens).unwrap() as u64;
+                let layer = KvLayer::heads(kv_heads as u64, head_dim as u64, dtype);
+                let layout = BlockLayout::new(&[layer], Tokens::new(block_tokens as u64)).unwrap();
+                assert_eq!(layout.block_bytes(), Bytes::new(2 * units), "{format:?}, {head_dim}");
+            }
+        }
     }
 }

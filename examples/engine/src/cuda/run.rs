@@ -324,12 +324,17 @@ fn only_whole_sequences() -> LaunchError {
 /// Where a layer's heads lie in a block.
 fn paged(layer: &LayerArch) -> PagedKv {
     let KvShape { kv_heads, head_dim, format, .. } = layer.kv.shape;
-    let packed = match format {
+    PagedKv { layer_base: layer.kv.base, kv_heads, head_dim, packed: packed(format) }
+}
+
+/// What a layer of this format is packed as, beside f16.
+pub(super) fn packed(format: KvFormat) -> Option<PackedKv> {
+    match format {
         KvFormat::Fp8 => Some(PackedKv::E4M3),
         KvFormat::Q8_0 => Some(PackedKv::Int8),
+        KvFormat::Nvfp4 => Some(PackedKv::Nvfp4),
         _ => None,
-    };
-    PagedKv { layer_base: layer.kv.base, kv_heads, head_dim, packed }
+    }
 }
 
 impl<P: Place<Space = Cuda>> CudaRun<'_, P> {

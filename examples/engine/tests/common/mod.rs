@@ -2,6 +2,8 @@
 #![allow(unreachable_pub, reason = "a module of tests has no outside")]
 #![allow(dead_code, reason = "each test uses a part of this")]
 
+#[cfg(feature = "cuda")]
+pub mod gpu;
 pub mod quantised;
 pub mod server;
 
@@ -10,7 +12,7 @@ use std::{
     sync::atomic::{AtomicU64, Ordering},
 };
 
-use memtier_engine::Llm;
+use memtier_engine::{Llm, compute::Compute};
 use memtier_model::write::TinyModel;
 use serde::de::DeserializeOwned;
 
@@ -146,7 +148,7 @@ impl Drop for Tree {
 }
 
 /// Teacher-forced logits of all positions.
-pub fn logits(llm: &mut Llm, tokens: &[u32]) -> Vec<f32> {
+pub fn logits<S: Compute>(llm: &mut Llm<S>, tokens: &[u32]) -> Vec<f32> {
     let mut all = Vec::new();
     llm.score(tokens, &mut |_, row| all.extend_from_slice(row), None).unwrap();
     all

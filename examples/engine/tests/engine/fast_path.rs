@@ -1,7 +1,7 @@
 //! The fast path: held to the plain f32 path layer by layer, to the oracle token by token, and to itself whatever the batch.
 //! Run optimised: `cargo test --release -p memtier-engine --test engine fast_path::`.
 
-use crate::common::{GEMMA3, RealModel, SMOLLM2, fixture_text};
+use crate::common::{GEMMA3, RealModel, SMOLLM2, fixture_text, relative};
 use crate::reference::{Activations, KvPrecision, LogitsOf, Reference, log_softmax};
 use memtier::Bytes;
 use memtier_engine::{Llm, ModelFile, Sampling, Settings, tokenizer::Tokenizer};
@@ -40,13 +40,6 @@ struct Prompt {
     tokens: Vec<u32>,
     /// For each step the likeliest tokens with their log-probabilities.
     top: Vec<Vec<(u32, f64)>>,
-}
-
-/// Root mean square of the difference, relative to that of `b`.
-fn relative(a: &[f32], b: &[f32]) -> f64 {
-    let square = |x: &mut dyn Iterator<Item = f64>| x.map(|x| x * x).sum::<f64>();
-    let difference = square(&mut a.iter().zip(b).map(|(a, b)| f64::from(a - b)));
-    (difference / square(&mut b.iter().map(|b| f64::from(*b)))).sqrt()
 }
 
 /// Every layer's output, and the logits of every position, beside the plain path's: with activations rounded as the kernels round

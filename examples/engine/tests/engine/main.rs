@@ -18,6 +18,7 @@ mod policy;
 mod prefix;
 mod residual;
 mod sampling;
+mod small;
 mod soak;
 mod streaming;
 mod swap;

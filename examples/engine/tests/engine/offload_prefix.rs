@@ -1,6 +1,7 @@
 //! Cached prefixes of a model whose layers are in two memories: in both or in none, the same answers, and every block back.
 
 use crate::common::{SMOLLM2, tiny_file};
+use crate::small::{self, open, prompt, run};
 use memtier::{Bytes, MemoryPlan, plan::KvDtype};
 use memtier_engine::{
     EngineError, GpuLayers, Llm, ModelFile, Row, Sampling, Settings, kv_types::KvTypes, tokenizer::Tokenizer,
@@ -26,18 +27,6 @@ fn settings(layers: Option<u64>) -> Settings {
 fn models() -> [(&'static str, TinyModel, &'static [u64]); 2] {
     let wide = |model: TinyModel, layers| TinyModel { head_dim: 32, layers, ..model };
     [("llama", wide(TinyModel::llama(5), 5), &[2]), ("gemma3", wide(TinyModel::gemma3(5), 7), &[3, 6, 5])]
-}
-
-fn open(file: &ModelFile, settings: &Settings) -> Llm {
-    Llm::open(file, settings, &mut |_| ()).unwrap()
-}
-
-fn prompt(length: usize, seed: u32) -> Vec<u32> {
-    (0..length as u32).map(|at| (at.wrapping_mul(2_654_435_761) ^ seed.wrapping_mul(40_503)) >> 7 & 127).collect()
-}
-
-fn run(llm: &mut Llm) {
-    while llm.step(|_| ()).unwrap() > 0 {}
 }
 
 fn answer(llm: &mut Llm, prompt: &[u32], length: usize) -> Vec<u32> {
@@ -80,9 +69,9 @@ fn a_prefix_in_both_parts_changes_no_token() {
             let mut plain = open(&file, &Settings { prefix_cache: false, ..of(None) });
             let mut split: Vec<_> = splits.iter().map(|layers| open(&file, &of(Some(*layers)))).collect();
             for prompt in &prompts {
-                let alone = answer_alone(&mut plain, prompt);
+                let alone = small::answer(&mut plain, prompt, 20);
                 let longer = [&prompt[..], &alone, &prompts[0][..7]].concat();
-                let longer_alone = answer_alone(&mut plain, &longer);
+                let longer_alone = small::answer(&mut plain, &longer, 20);
                 for (llm, layers) in split.iter_mut().zip(splits) {
                     let told = format!("{name} {dtype}, {layers} layers in front");
                     assert_eq!(answer(llm, prompt, 20), alone, "{told}: cold");
@@ -97,14 +86,6 @@ fn a_prefix_in_both_parts_changes_no_token() {
             split.iter().for_each(all_is_back);
         }
     }
-}
-
-fn answer_alone(llm: &mut Llm, prompt: &[u32]) -> Vec<u32> {
-    let row = llm.admit(prompt, 20, Sampling::GREEDY).unwrap();
-    run(llm);
-    let tokens = llm.tokens(row).unwrap()[prompt.len()..].to_vec();
-    llm.end(row).unwrap();
-    tokens
 }
 
 /// Budgets that leave the one part, or the other, or both, a pool for two of three sequences.
@@ -133,7 +114,7 @@ fn a_pool_that_runs_dry_takes_the_same_from_both() {
         let file = ModelFile::open(file.path()).unwrap();
         let mut plain = open(&file, &Settings { prefix_cache: false, ..settings(None) });
         let prompts: Vec<_> = (0..8).map(|user| [prompt(40, user % 3), prompt(90, 10 + user)].concat()).collect();
-        let alone: Vec<_> = prompts.iter().map(|prompt| answer_alone(&mut plain, prompt)).collect();
+        let alone: Vec<_> = prompts.iter().map(|prompt| small::answer(&mut plain, prompt, 20)).collect();
         for layers in splits {
             for (which, settings) in tight(&file, &settings(Some(*layers))).iter().enumerate() {
                 let mut llm = open(&file, settings);
@@ -220,7 +201,7 @@ fn a_fork_has_the_blocks_of_both_parts_until_it_writes() {
             // In the middle of a block, and at the end of one.
             for length in [70, 59] {
                 let prompt = prompt(length, 9);
-                let alone = answer_alone(&mut plain, &prompt);
+                let alone = small::answer(&mut plain, &prompt, 20);
                 let row = llm.admit(&prompt, 20, Sampling::GREEDY).unwrap();
                 let mut made = 0;
                 while made < 5 {
@@ -253,7 +234,7 @@ fn both_parts_are_saved_and_come_back_where_the_layers_are_cut_alike() {
         let file = ModelFile::open(file.path()).unwrap();
         let folder = std::env::temp_dir().join(format!("memtier-pair-{name}-{}", std::process::id()));
         let prompt = prompt(100, 4);
-        let alone = answer_alone(&mut open(&file, &Settings { prefix_cache: false, ..settings(None) }), &prompt);
+        let alone = small::answer(&mut open(&file, &Settings { prefix_cache: false, ..settings(None) }), &prompt, 20);
         let of = |layers| Settings { prefix_store: Some(folder.clone()), ..settings(layers) };
         let mut saved = open(&file, &of(Some(splits[0])));
         assert_eq!(answer(&mut saved, &prompt, 20), alone);
@@ -268,7 +249,7 @@ fn both_parts_are_saved_and_come_back_where_the_layers_are_cut_alike() {
         let others = [Some(splits[0] + 1), Some(layers - splits[0]), None];
         let found = others.map(|layers| {
             let mut other = open(&file, &of(layers));
-            (other.load_prefixes().unwrap().len(), answer_alone(&mut other, &prompt) == alone)
+            (other.load_prefixes().unwrap().len(), small::answer(&mut other, &prompt, 20) == alone)
         });
         std::fs::remove_dir_all(&folder).unwrap();
         assert_eq!(found, [(0, true); 3], "{name}");
@@ -283,7 +264,7 @@ fn smollm2_starts_with_what_both_parts_have() {
     let text = "The sea is salty because rivers carry salts out of rocks into it, and because water leaves it and salt stays. So";
     let tokens = tokenizer.encode_prompt(text);
     let mut plain = open(&file, &Settings { prefix_cache: false, ..settings(None) });
-    let alone = answer_alone(&mut plain, &tokens);
+    let alone = small::answer(&mut plain, &tokens, 20);
     let mut llm = open(&file, &settings(Some(13)));
     for _ in 0..2 {
         assert_eq!(answer(&mut llm, &tokens, 20), alone);

@@ -2,6 +2,7 @@
 //! blocks come back.
 
 use crate::common::{GEMMA3, RealModel, SMOLLM2, tiny_file};
+use crate::small::{answer, open, prompt, run, tiny_models};
 use memtier::Bytes;
 use memtier_engine::{Llm, ModelFile, Row, Sampling, Settings};
 use memtier_model::write::TinyModel;
@@ -17,47 +18,17 @@ fn settings() -> Settings {
     }
 }
 
-fn open(file: &ModelFile, settings: Settings) -> Llm {
-    Llm::open(file, &settings, &mut |_| ()).unwrap()
-}
-
-/// Tokens that differ from block to block.
-fn prompt(length: usize, seed: u32) -> Vec<u32> {
-    (0..length as u32).map(|at| (at.wrapping_mul(2_654_435_761) ^ seed.wrapping_mul(40_503)) >> 7 & 127).collect()
-}
-
-/// Runs until nothing is pending; how many passes that took.
-fn run(llm: &mut Llm) -> usize {
-    let mut passes = 0;
-    while llm.step(|_| ()).unwrap() > 0 {
-        passes += 1;
-    }
-    passes
-}
-
-fn answer(llm: &mut Llm, prompt: &[u32], length: usize) -> Vec<u32> {
-    let row = llm.admit(prompt, length, Sampling::GREEDY).unwrap();
-    run(llm);
-    let tokens = llm.tokens(row).unwrap()[prompt.len()..].to_vec();
-    llm.end(row).unwrap();
-    tokens
-}
-
 /// Blocks that neither are free nor can be had from the cache.
 fn kept(llm: &Llm) -> u64 {
     let held = llm.memory_report().pools[0].held;
     held.count() - llm.prefix_stats().map_or(0, |stats| stats.reclaimable.count())
 }
 
-fn tiny_models() -> [(&'static str, TinyModel); 2] {
-    [("llama", TinyModel::llama(5)), ("gemma3", TinyModel::gemma3(5))]
-}
-
 /// Tells whether what is cached is used, and answers with it as without.
 fn a_cached_prefix_changes_no_token(file: &ModelFile, prompts: &[Vec<u32>], length: usize, window_snapshots: usize) {
     let plain = Settings { prefix_cache: false, ..settings() };
-    let mut plain = open(file, Settings { max_seq_len: 1024, ..plain });
-    let mut cached = open(file, Settings { max_seq_len: 1024, window_snapshots, ..settings() });
+    let mut plain = open(file, &Settings { max_seq_len: 1024, ..plain });
+    let mut cached = open(file, &Settings { max_seq_len: 1024, window_snapshots, ..settings() });
     for prompt in prompts {
         let alone = answer(&mut plain, prompt, length);
         let before = cached.reused_tokens();
@@ -111,8 +82,8 @@ fn without_a_copy_of_the_window_nothing_is_found_and_nothing_wrong() {
     let file = tiny_file("no-copies", TinyModel::gemma3(5));
     let file = ModelFile::open(file.path()).unwrap();
     let (mut plain, mut cached) = (
-        open(&file, Settings { prefix_cache: false, ..settings() }),
-        open(&file, Settings { window_snapshots: 0, ..settings() }),
+        open(&file, &Settings { prefix_cache: false, ..settings() }),
+        open(&file, &Settings { window_snapshots: 0, ..settings() }),
     );
     let prompt = prompt(100, 3);
     let alone = answer(&mut plain, &prompt, 20);
@@ -125,8 +96,8 @@ fn without_a_copy_of_the_window_nothing_is_found_and_nothing_wrong() {
 /// Three forks in the middle of an answer, and the answer itself, are the answer alone.
 fn forks_answer_as_if_alone(name: &str, file: &ModelFile, lengths: &[usize], answered: usize) {
     let settings = Settings { max_seq_len: 1024, ..settings() };
-    let mut llm = open(file, settings.clone());
-    let mut plain = open(file, Settings { prefix_cache: false, ..settings });
+    let mut llm = open(file, &settings);
+    let mut plain = open(file, &Settings { prefix_cache: false, ..settings });
     for length in lengths.iter().copied() {
         let prompt = prompt(length, 9);
         let alone = answer(&mut plain, &prompt, answered);
@@ -174,7 +145,7 @@ fn forks_of_real_models_answer_as_if_alone() {
 fn a_fork_goes_its_own_way() {
     let file = tiny_file("way", TinyModel::llama(5));
     let file = ModelFile::open(file.path()).unwrap();
-    let mut llm = open(&file, settings());
+    let mut llm = open(&file, &settings());
     let prompt = prompt(40, 2);
     let row = llm.admit(&prompt, 30, Sampling::GREEDY).unwrap();
     llm.step(|_| ()).unwrap();
@@ -194,7 +165,7 @@ fn a_swap_takes_the_cache_of_the_old_model_along() {
     let files =
         [("old", TinyModel::gemma3(5)), ("new", TinyModel::gemma3(6))].map(|(name, model)| tiny_file(name, model));
     let files: Vec<_> = files.iter().map(|file| ModelFile::open(file.path()).unwrap()).collect();
-    let mut llm = open(&files[0], Settings { graphs: 2, ..settings() });
+    let mut llm = open(&files[0], &Settings { graphs: 2, ..settings() });
     let prompt = prompt(60, 4);
     let mut said = Vec::new();
     for round in 0..4 {
@@ -210,8 +181,8 @@ fn a_swap_takes_the_cache_of_the_old_model_along() {
 }
 
 fn guesses_change_no_token(file: &ModelFile, prompts: &[Vec<u32>], length: usize) {
-    let mut plain = open(file, Settings { max_seq_len: 1024, ..settings() });
-    let mut guessing = open(file, Settings { max_seq_len: 1024, draft: 4, ..settings() });
+    let mut plain = open(file, &Settings { max_seq_len: 1024, ..settings() });
+    let mut guessing = open(file, &Settings { max_seq_len: 1024, draft: 4, ..settings() });
     let (mut passes, mut fewer) = (0, 0);
     for prompt in prompts {
         let rows = [&mut plain, &mut guessing].map(|llm| {

@@ -2,11 +2,11 @@
 //! how a request was cut, batched, guessed ahead, forked or ended.
 
 use crate::common::{SMOLLM2, fixture_text, logits, relative, tiny_file};
+use crate::small::{end, open, prompt, run, wide_models};
 use memtier::{Bytes, plan::KvDtype};
 use memtier_engine::{
-    EngineError, Llm, ModelFile, Row, Sampling, Settings, Streaming, kv_types::KvTypes, tokenizer::Tokenizer,
+    EngineError, Llm, ModelFile, Sampling, Settings, Streaming, kv_types::KvTypes, tokenizer::Tokenizer,
 };
-use memtier_model::write::TinyModel;
 
 fn settings(residual: usize) -> Settings {
     Settings {
@@ -22,33 +22,9 @@ fn settings(residual: usize) -> Settings {
     }
 }
 
-fn tiny_models() -> [(&'static str, TinyModel); 2] {
-    let wide = |model: TinyModel| TinyModel { head_dim: 32, ..model };
-    // Layers with a window round, too, and have no ring.
-    [("llama", wide(TinyModel::llama(5))), ("gemma3", wide(TinyModel::gemma3(5)))]
-}
-
-fn open(file: &ModelFile, settings: &Settings) -> Llm {
-    Llm::open(file, settings, &mut |_| ()).unwrap()
-}
-
-fn prompt(length: usize, seed: u32) -> Vec<u32> {
-    (0..length as u32).map(|at| (at.wrapping_mul(2_654_435_761) ^ seed.wrapping_mul(40_503)) >> 7 & 127).collect()
-}
-
-fn run(llm: &mut Llm) {
-    while llm.step(|_| ()).unwrap() > 0 {}
-}
-
-fn end(llm: &mut Llm, row: Row) -> Vec<u32> {
-    let tokens = llm.tokens(row).unwrap().to_vec();
-    llm.end(row).unwrap();
-    tokens
-}
-
 #[test]
 fn what_is_in_the_ring_is_as_if_nothing_were_rounded() {
-    let [(_, model), _] = tiny_models();
+    let [(_, model), _] = wide_models();
     let file = tiny_file("ring-exact", model);
     let file = ModelFile::open(file.path()).unwrap();
     let tokens = prompt(150, 1);
@@ -70,7 +46,7 @@ fn what_is_in_the_ring_is_as_if_nothing_were_rounded() {
 
 #[test]
 fn answers_do_not_depend_on_how_a_request_was_served() {
-    for (name, model) in tiny_models() {
+    for (name, model) in wide_models() {
         let file = tiny_file(&format!("ring-{name}"), model);
         let file = ModelFile::open(file.path()).unwrap();
         let streaming = Streaming { sinks: 16, window: 100, most: 400 };
@@ -107,7 +83,7 @@ fn answers_do_not_depend_on_how_a_request_was_served() {
 
 #[test]
 fn a_cached_prefix_is_as_it_was_rounded_and_a_ring_begins_behind_it() {
-    let [(_, model), _] = tiny_models();
+    let [(_, model), _] = wide_models();
     let file = tiny_file("ring-cached", model);
     let file = ModelFile::open(file.path()).unwrap();
     let mut llm = open(&file, &Settings { prefix_cache: true, ..settings(32) });
@@ -135,7 +111,7 @@ fn a_cached_prefix_is_as_it_was_rounded_and_a_ring_begins_behind_it() {
 
 #[test]
 fn rings_are_planned_and_reported() {
-    let [(_, model), _] = tiny_models();
+    let [(_, model), _] = wide_models();
     let (layers, kv_heads) = (u64::from(model.layers), u64::from(model.kv_heads));
     let file = tiny_file("ring-plan", model);
     let file = ModelFile::open(file.path()).unwrap();

@@ -3,6 +3,7 @@
 //! must be.
 
 use crate::common::{logits, tiny_file};
+use crate::small::{answer_with, open, prompt, run};
 use memtier::Bytes;
 use memtier_engine::{Llm, ModelFile, Row, Sampling, Settings};
 use memtier_model::write::TinyModel;
@@ -19,17 +20,8 @@ fn settings() -> Settings {
     }
 }
 
-fn open(file: &ModelFile, settings: Settings) -> Llm {
-    Llm::open(file, &settings, &mut |_| ()).unwrap()
-}
-
 fn warm(seed: u64) -> Sampling {
     Sampling { temperature: 1.0, top_p: 1.0, top_k: 0, seed }
-}
-
-/// Tokens that differ from block to block.
-fn prompt(length: usize, seed: u32) -> Vec<u32> {
-    (0..length as u32).map(|at| (at.wrapping_mul(2_654_435_761) ^ seed.wrapping_mul(40_503)) >> 7 & 127).collect()
 }
 
 fn tiny_models(test: &str) -> Vec<(&'static str, crate::common::Temporary)> {
@@ -38,26 +30,11 @@ fn tiny_models(test: &str) -> Vec<(&'static str, crate::common::Temporary)> {
         .into()
 }
 
-/// Runs until nothing is pending; how many passes that took.
-fn run(llm: &mut Llm) -> usize {
-    let mut passes = 0;
-    while llm.step(|_| ()).unwrap() > 0 {
-        passes += 1;
-    }
-    passes
-}
-
 /// Ends a request; its answer.
 fn take(llm: &mut Llm, row: Row, prompt: &[u32]) -> Vec<u32> {
     let tokens = llm.tokens(row).unwrap()[prompt.len()..].to_vec();
     llm.end(row).unwrap();
     tokens
-}
-
-fn answer(llm: &mut Llm, prompt: &[u32], length: usize, sampling: Sampling) -> Vec<u32> {
-    let row = llm.admit(prompt, length, sampling).unwrap();
-    run(llm);
-    take(llm, row, prompt)
 }
 
 const ANSWER: usize = 40;
@@ -79,15 +56,15 @@ fn an_answer_is_the_same_alone_and_beside_others() {
     for (name, file) in tiny_models("beside") {
         let file = ModelFile::open(file.path()).unwrap();
         let requests = requests();
-        let mut plain = open(&file, settings());
+        let mut plain = open(&file, &settings());
         let alone: Vec<_> =
-            requests.iter().map(|(prompt, sampling)| answer(&mut plain, prompt, ANSWER, *sampling)).collect();
+            requests.iter().map(|(prompt, sampling)| answer_with(&mut plain, prompt, ANSWER, *sampling)).collect();
         for (index, other) in [(0, 1), (0, 2), (1, 2)] {
             assert_ne!(alone[index], alone[other], "{name}: two seeds, one answer");
         }
         // Other rows, chunks, passes, and replayed ones.
         for (prefill_chunk, graphs, reversed) in [(64, 0, false), (7, 0, true), (64, 6, true)] {
-            let mut llm = open(&file, Settings { prefill_chunk, graphs, ..settings() });
+            let mut llm = open(&file, &Settings { prefill_chunk, graphs, ..settings() });
             for late in [0, 3] {
                 let mut order: Vec<usize> = (0..requests.len()).collect();
                 if reversed {
@@ -115,7 +92,7 @@ fn rows_that_change_hands_take_the_next_ones_seed() {
     let [(_, file), ..] = &tiny_models("rows")[..] else { unreachable!() };
     let file = ModelFile::open(file.path()).unwrap();
     for graphs in [0, 2] {
-        let mut llm = open(&file, Settings { max_batch: 2, graphs, ..settings() });
+        let mut llm = open(&file, &Settings { max_batch: 2, graphs, ..settings() });
         let prompt = prompt(20, 6);
         // One goes on while the row beside it serves five others.
         let other = llm.admit(&prompt, 100, warm(99)).unwrap();
@@ -132,8 +109,8 @@ fn rows_that_change_hands_take_the_next_ones_seed() {
         let long = take(&mut llm, other, &prompt);
         assert_eq!((&said[0], &said[1]), (&said[3], &said[4]));
         assert!(said[0] != said[1] && said[1] != said[2] && said[0] != said[2]);
-        assert_eq!(answer(&mut llm, &prompt, 100, warm(99)), long);
-        assert_eq!(answer(&mut llm, &prompt, 12, warm(3)), said[2]);
+        assert_eq!(answer_with(&mut llm, &prompt, 100, warm(99)), long);
+        assert_eq!(answer_with(&mut llm, &prompt, 12, warm(3)), said[2]);
     }
 }
 
@@ -141,7 +118,7 @@ fn rows_that_change_hands_take_the_next_ones_seed() {
 fn guesses_change_no_token_at_any_temperature() {
     for (name, file) in tiny_models("guesses") {
         let file = ModelFile::open(file.path()).unwrap();
-        let (mut plain, mut guessing) = (open(&file, settings()), open(&file, Settings { draft: 4, ..settings() }));
+        let (mut plain, mut guessing) = (open(&file, &settings()), open(&file, &Settings { draft: 4, ..settings() }));
         for temperature in [0.1, 0.4, 1.0, 3.0] {
             let (mut passes, mut fewer) = (0, 0);
             for seed in 0..4 {
@@ -167,9 +144,9 @@ fn guesses_change_no_token_at_any_temperature() {
 fn a_fork_goes_on_as_its_source_or_with_a_seed_of_its_own() {
     for (name, file) in tiny_models("forks") {
         let file = ModelFile::open(file.path()).unwrap();
-        let mut llm = open(&file, Settings { prefix_cache: true, ..settings() });
+        let mut llm = open(&file, &Settings { prefix_cache: true, ..settings() });
         let prompt = prompt(35, 9);
-        let alone = answer(&mut llm, &prompt, ANSWER, warm(7));
+        let alone = answer_with(&mut llm, &prompt, ANSWER, warm(7));
         let row = llm.admit(&prompt, ANSWER, warm(7)).unwrap();
         let mut made = 0;
         while made < 9 {
@@ -186,7 +163,7 @@ fn a_fork_goes_on_as_its_source_or_with_a_seed_of_its_own() {
         assert_ne!(said[1], said[2]);
         // A fork of another seed is what a request of that seed would be that has come as far.
         let so_far = [&*prompt, &alone[..9]].concat();
-        let other = answer(&mut llm, &so_far, ANSWER - 9, warm(8));
+        let other = answer_with(&mut llm, &so_far, ANSWER - 9, warm(8));
         assert_eq!(other, said[1][9..], "{name}");
     }
 }
@@ -199,10 +176,10 @@ fn an_answer_that_was_put_off_goes_on_as_it_would_have() {
         let file = ModelFile::open(file.path()).unwrap();
         let (first, second) = (prompt(100, 1), prompt(120, 2));
         let small = Settings { max_batch: 1, max_seq_len: 192, window_snapshots: 2, ..settings() };
-        let mut plain = open(&file, small.clone());
-        let alone = answer(&mut plain, &first, ANSWER, warm(7));
+        let mut plain = open(&file, &small);
+        let alone = answer_with(&mut plain, &first, ANSWER, warm(7));
         for (prefix_cache, cold_blocks) in [(false, 0), (true, 0), (true, 64)] {
-            let mut llm = open(&file, Settings { prefix_cache, cold_blocks, ..small.clone() });
+            let mut llm = open(&file, &Settings { prefix_cache, cold_blocks, ..small.clone() });
             let row = llm.admit(&first, ANSWER, warm(7)).unwrap();
             let mut made = 0;
             while made < 17 {
@@ -211,9 +188,9 @@ fn an_answer_that_was_put_off_goes_on_as_it_would_have() {
             let so_far = llm.tokens(row).unwrap().to_vec();
             llm.end(row).unwrap();
             // The pool has room for one of them.
-            answer(&mut llm, &second, 60, warm(3));
+            answer_with(&mut llm, &second, 60, warm(3));
             let before = llm.reused_tokens();
-            let rest = answer(&mut llm, &so_far, ANSWER - made, warm(7));
+            let rest = answer_with(&mut llm, &so_far, ANSWER - made, warm(7));
             assert_eq!(
                 [&so_far[first.len()..], &rest].concat(),
                 alone,
@@ -223,7 +200,7 @@ fn an_answer_that_was_put_off_goes_on_as_it_would_have() {
             println!("{name}, cache {prefix_cache}, cold {cold_blocks}: {reused} of {} tokens reused", so_far.len());
             assert!(cold_blocks == 0 || reused >= 96, "{name}: {reused} tokens came back from the second tier");
             // Found whole, where it fits beside nothing else.
-            assert_eq!(answer(&mut llm, &first, ANSWER, warm(7)), alone, "{name}");
+            assert_eq!(answer_with(&mut llm, &first, ANSWER, warm(7)), alone, "{name}");
         }
     }
 }
@@ -233,7 +210,7 @@ fn an_answer_that_was_put_off_goes_on_as_it_would_have() {
 fn first_tokens_of_many_seeds_follow_the_logits() {
     let [(_, file), ..] = &tiny_models("many")[..] else { unreachable!() };
     let file = ModelFile::open(file.path()).unwrap();
-    let mut llm = open(&file, Settings { max_batch: 64, ..settings() });
+    let mut llm = open(&file, &Settings { max_batch: 64, ..settings() });
     let prompt = prompt(5, 3);
     let vocab = llm.arch().vocab();
     let all = logits(&mut llm, &prompt);

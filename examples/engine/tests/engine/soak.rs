@@ -8,6 +8,7 @@ use std::{
 };
 
 use crate::common::tiny_file;
+use crate::small::prompt;
 use memtier::Bytes;
 use memtier_engine::{Llm, ModelFile, Outcome, RequestId, Row, Sampling, Settings};
 use memtier_model::write::TinyModel;
@@ -68,11 +69,6 @@ struct Soak {
     forks: usize,
     admissions: Vec<Duration>,
     passes: Vec<Duration>,
-}
-
-/// Tokens that differ from block to block.
-fn prompt(length: usize, seed: u32) -> Vec<u32> {
-    (0..length as u32).map(|at| (at.wrapping_mul(2_654_435_761) ^ seed.wrapping_mul(40_503)) >> 7 & 127).collect()
 }
 
 impl Soak {

@@ -3,9 +3,10 @@
 
 use crate::common::{SMOLLM2, fixture_text, logits, relative, tiny_file};
 use crate::reference::{LogitsOf, Reference, log_softmax};
+use crate::small::{end, open, prompt, wide_models};
 use memtier::{Bytes, plan::KvDtype};
 use memtier_engine::{
-    EngineError, Llm, ModelFile, Row, Sampling, Settings, Streaming, kv_types::KvTypes, tokenizer::Tokenizer,
+    EngineError, Llm, ModelFile, Sampling, Settings, Streaming, kv_types::KvTypes, tokenizer::Tokenizer,
 };
 use memtier_model::write::TinyModel;
 
@@ -23,19 +24,6 @@ fn settings() -> Settings {
     }
 }
 
-fn tiny_models() -> [(&'static str, TinyModel); 2] {
-    let wide = |model: TinyModel| TinyModel { head_dim: 32, ..model };
-    [("llama", wide(TinyModel::llama(5))), ("gemma3", wide(TinyModel::gemma3(5)))]
-}
-
-fn open(file: &ModelFile, settings: &Settings) -> Llm {
-    Llm::open(file, settings, &mut |_| ()).unwrap()
-}
-
-fn prompt(length: usize, seed: u32) -> Vec<u32> {
-    (0..length as u32).map(|at| (at.wrapping_mul(2_654_435_761) ^ seed.wrapping_mul(40_503)) >> 7 & 127).collect()
-}
-
 /// Blocks that requests hold of the pool for the full context.
 fn held(llm: &Llm) -> u64 {
     llm.memory_report().pools[0].held.count()
@@ -50,15 +38,9 @@ fn run(llm: &mut Llm) -> u64 {
     most
 }
 
-fn end(llm: &mut Llm, row: Row) -> Vec<u32> {
-    let tokens = llm.tokens(row).unwrap().to_vec();
-    llm.end(row).unwrap();
-    tokens
-}
-
 #[test]
 fn logits_are_those_of_a_plain_implementation() {
-    for (name, model) in tiny_models() {
+    for (name, model) in wide_models() {
         let file = tiny_file(&format!("plain-{name}"), model);
         let reference = Reference::open(file.path());
         let mut llm = open(&ModelFile::open(file.path()).unwrap(), &settings());
@@ -80,7 +62,7 @@ fn logits_are_those_of_a_plain_implementation() {
 
 #[test]
 fn ten_times_the_length_stays_within_the_planned_blocks() {
-    let [llama, gemma] = tiny_models();
+    let [llama, gemma] = wide_models();
     for ((name, model), dtype, answer) in [(llama.clone(), KvDtype::F16, 910), (gemma, KvDtype::Q4_0, 300)] {
         let file = tiny_file(&format!("long-{name}"), model.clone());
         let file = ModelFile::open(file.path()).unwrap();
@@ -107,7 +89,7 @@ fn ten_times_the_length_stays_within_the_planned_blocks() {
 
 #[test]
 fn what_saw_all_before_it_is_shared_and_nothing_else() {
-    let [(_, model), _] = tiny_models();
+    let [(_, model), _] = wide_models();
     let file = tiny_file("shared", model);
     let file = ModelFile::open(file.path()).unwrap();
     let mut alone = open(&file, &settings());
@@ -135,7 +117,7 @@ fn what_saw_all_before_it_is_shared_and_nothing_else() {
 
 #[test]
 fn forks_run_on_and_give_everything_back() {
-    for (name, model) in tiny_models() {
+    for (name, model) in wide_models() {
         let file = tiny_file(&format!("forks-{name}"), model);
         let file = ModelFile::open(file.path()).unwrap();
         let mut llm = open(&file, &Settings { prefix_cache: true, max_batch: 3, ..settings() });

@@ -3,8 +3,9 @@
 use std::path::{Path, PathBuf};
 
 use crate::common::{GEMMA3, RealModel, SMOLLM2, tiny_file};
+use crate::small::{answer, open, prompt};
 use memtier::{Blocks, Bytes};
-use memtier_engine::{Llm, ModelFile, Sampling, Settings};
+use memtier_engine::{Llm, ModelFile, Settings};
 use memtier_model::write::TinyModel;
 
 /// A model, and prompts of which together more than one sequence's blocks are cached.
@@ -14,22 +15,6 @@ struct Case {
     /// A pool for one sequence, so that two long prompts do not fit.
     settings: Settings,
     alone: Vec<Vec<u32>>,
-}
-
-fn open(file: &ModelFile, settings: &Settings) -> Llm {
-    Llm::open(file, settings, &mut |_| ()).unwrap()
-}
-
-fn prompt(length: usize, seed: u32) -> Vec<u32> {
-    (0..length as u32).map(|at| (at.wrapping_mul(2_654_435_761) ^ seed.wrapping_mul(40_503)) >> 7 & 127).collect()
-}
-
-fn answer(llm: &mut Llm, prompt: &[u32]) -> Vec<u32> {
-    let row = llm.admit(prompt, 20, Sampling::GREEDY).unwrap();
-    while llm.step(|_| ()).unwrap() > 0 {}
-    let tokens = llm.tokens(row).unwrap()[prompt.len()..].to_vec();
-    llm.end(row).unwrap();
-    tokens
 }
 
 impl Case {
@@ -48,7 +33,7 @@ impl Case {
             ..Settings::default()
         };
         let mut plain = open(&file, &Settings { prefix_cache: false, ..settings.clone() });
-        let alone = prompts.iter().map(|prompt| answer(&mut plain, prompt)).collect();
+        let alone = prompts.iter().map(|prompt| answer(&mut plain, prompt, 20)).collect();
         Case { file, prompts, settings, alone }
     }
 
@@ -75,7 +60,7 @@ impl Case {
         let prompts = self.prompts.iter().zip(&self.alone);
         let found = prompts.map(|(prompt, alone)| {
             let before = llm.reused_tokens();
-            assert_eq!(&answer(llm, prompt), alone, "{what}");
+            assert_eq!(&answer(llm, prompt, 20), alone, "{what}");
             llm.reused_tokens() - before
         });
         found.collect()
@@ -278,7 +263,7 @@ fn another_model_does_not_find_what_this_one_saved() {
             ..Settings::default()
         };
         let mut llm = open(&ModelFile::open(first.path()).unwrap(), &settings);
-        answer(&mut llm, &prompt(90, 1));
+        answer(&mut llm, &prompt(90, 1), 20);
         llm.save_prefixes().unwrap();
         // Under the same name: what counts is what is in the file.
         std::fs::copy(second.path(), first.path()).unwrap();

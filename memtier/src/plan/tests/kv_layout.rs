@@ -82,6 +82,8 @@ fn sizes_of_quantised_rows_fill_up_their_last_granule() {
         assert_eq!(dtype.name().parse(), Ok(dtype));
     }
     assert_eq!(KvDtype::Q8_0.row(33), Ok(Bytes::new(68)));
+    // 64 bytes of elements, 8 of scales, an f32.
+    assert_eq!(KvLayer::heads(1, 128, KvDtype::Nvfp4).k_bytes(), Ok(Bytes::new(76)));
     assert_eq!(KvDtype::F32.row(u64::MAX), Err(Overflow));
     assert!("q8".parse::<KvDtype>().is_err_and(|unknown| unknown.to_string().contains("`q8`")));
     assert!(KvDtype::ALL.windows(2).all(|pair| pair[0].bytes_of_32() >= pair[1].bytes_of_32()));

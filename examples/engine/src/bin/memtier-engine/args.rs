@@ -103,7 +103,7 @@ Serves a GGUF model from memory that was planned to the byte.
   --max-slots N         requests that run at once, the others wait (--max-batch)
   --queue N             requests that may wait (64)
   --graphs N            decode passes recorded at load and replayed, one for each number of requests (0: launched)
-  --kv-type TYPE        what keys and values are stored as: f16, bf16, fp8, q8_0, q4_0; on a GPU f16, fp8, q8_0 (f16)
+  --kv-type TYPE        what keys and values are stored as: f16, bf16, fp8, q8_0, nvfp4, q4_0; on a GPU f16, fp8, q8_0, nvfp4 (f16)
   --no-kv-rotation      q4_0 rounds rows as they are: less accurate
   --kv-type-layers L=T  other types for some layers: 0-1=f16,28-29=q8_0
   --kv-residual N       the latest N tokens are seen in f16, whatever --kv-type is (0)
@@ -147,7 +147,7 @@ fn size(flag: &str, value: OsString) -> Result<Bytes, String> {
 
 fn kv_type(flag: &str, value: OsString) -> Result<KvDtype, String> {
     let text: String = parse(flag, value, "text")?;
-    read_kv_type(&text).map_err(|_| format!("--{flag} {text}: expected f16, bf16, fp8, q8_0 or q4_0"))
+    read_kv_type(&text).map_err(|_| format!("--{flag} {text}: expected f16, bf16, fp8, q8_0, nvfp4 or q4_0"))
 }
 
 /// What a file of the memory policy says.
