@@ -1,23 +1,12 @@
 // Projections of 1 to 16 rows with weights of 4 to 8 bits: out = weights x, sums in f32.
 //
-// Weights were packed into tiles of 16 outputs x 64 elements when they were loaded, in the order in which lanes take
-// them: lane (g, t) = (lane / 4, lane % 4) has rows g and g + 8, and of every 32 elements eight. A tile is its low
-// bits, 4 of each weight (or all 8), then the fifth and sixth bits, then the scales. Integers become bf16 in registers,
-// which is exact; they are multiplied by the inputs, also exactly, and the sum of a block is scaled in f32.
+// The weights are tiles (tiles.cuh says how they lie). Integers become bf16 in registers, which is exact; they are multiplied by the
+// inputs, also exactly, and the sum of a block is scaled in f32.
 #include "common.cuh"
 #include "finish.cuh"
 #include "mma.cuh"
 #include "outputs.cuh"
-
-#define Q4 4 // 4 bits, f16 scale and offset for every 32
-#define Q5 5 // 5 bits around 16, f16 scale for every 32
-#define Q6 6 // 6 bits around 32, f16 scale for every 16
-#define Q8 8 // 8 bits, signed, f16 scale for every 32
-#define F8 9 // e4m3, f16 scale for every 32, 2^8 times too large
-
-template <int F> __device__ constexpr u32 tile_bytes() {
-    return F == Q4 ? 512 + 128 : F == Q5 ? 512 + 128 + 64 : F == Q6 ? 512 + 256 + 128 : 1024 + 64;
-}
+#include "tiles.cuh"
 
 // Weights, which nobody reads again. `early`: by loads that stay in front of the wait for earlier kernels; the others may be moved behind it.
 __device__ __forceinline__ uint4 load_once(const u8 *from, bool early) {
@@ -49,30 +38,6 @@ __device__ __forceinline__ u32 load4_once(const u8 *from, bool early) {
     return v;
 }
 
-__device__ __forceinline__ float low_f16(u32 pair) {
-    float y;
-    asm("{.reg .f16 l, h; mov.b32 {l, h}, %1; cvt.f32.f16 %0, l;}" : "=f"(y) : "r"(pair));
-    return y;
-}
-__device__ __forceinline__ float high_f16(u32 pair) {
-    float y;
-    asm("{.reg .f16 l, h; mov.b32 {l, h}, %1; cvt.f32.f16 %0, h;}" : "=f"(y) : "r"(pair));
-    return y;
-}
-
-// x - y, both of two bf16.
-__device__ __forceinline__ u32 minus(u32 x, u32 y) {
-    u32 d;
-    asm("sub.rn.bf16x2 %0, %1, %2;" : "=r"(d) : "r"(x), "r"(y));
-    return d;
-}
-
-__device__ __forceinline__ u32 times(u32 x, u32 y) {
-    u32 d;
-    asm("mul.rn.bf16x2 %0, %1, %2;" : "=r"(d) : "r"(x), "r"(y));
-    return d;
-}
-
 // What a lane has of a tile.
 template <int F> struct Bits {
     uint4 low[F >= Q8 ? 2 : 1];
@@ -87,7 +52,7 @@ template <int F> __device__ __forceinline__ Bits<F> load_tile(const u8 *tile, u3
     if (F >= Q8) v.low[F >= Q8] = load_once(tile + 512 + lane * 16, early);
     if (F == Q5) v.high.x = load4_once(tile + 512 + lane * 4, early);
     if (F == Q6) v.high = load8_once(tile + 512 + lane * 8, early);
-    const u8 *scales = tile + (F == Q4 ? 512 : F == Q5 ? 640 : F == Q6 ? 768 : 1024);
+    const u8 *scales = tile + scales_at<F>();
     if (F == Q4 || F == Q6) {
         v.scale = load_once(scales + g * 16, early);
     } else {
@@ -97,33 +62,26 @@ template <int F> __device__ __forceinline__ Bits<F> load_tile(const u8 *tile, u3
     return v;
 }
 
-__device__ __forceinline__ u32 word_of(const uint4 &v, int i) { return i == 0 ? v.x : i == 1 ? v.y : i == 2 ? v.z : v.w; }
+// What a lane has of a block.
+template <int F> __device__ __forceinline__ Part<F> part_of(const Bits<F> &v, int block) {
+    Part<F> part = {};
+    if constexpr (F >= Q8) {
+        part.low[0][0] = v.low[block].x, part.low[0][1] = v.low[block].y;
+        part.low[1][0] = v.low[block].z, part.low[1][1] = v.low[block].w;
+        part.scale.x = block ? v.scale.y : v.scale.x;
+    } else {
+        part.low[0][0] = block ? v.low[0].z : v.low[0].x, part.low[1][0] = block ? v.low[0].w : v.low[0].y;
+        part.high = F == Q6 && block ? v.high.y : v.high.x;
+        if (F == Q5) part.scale.x = block ? v.scale.y : v.scale.x;
+        else part.scale = block ? make_uint2(v.scale.z, v.scale.w) : make_uint2(v.scale.x, v.scale.y);
+    }
+    return part;
+}
 
-// Two weights as bf16: pair `i` of eight weights of row g + 8 * `half`, of block `block`. 0x4300 is 128, and seven bits
-// behind it are added to it.
-template <int F> __device__ __forceinline__ u32 pair_of(const Bits<F> &v, int block, int half, int i) {
-    const u32 ONE = 0x43004300;
-    if (F >= Q8) {
-        u32 w = word_of(v.low[F >= Q8 ? block : 0], half * 2 + i / 2) >> (i % 2 * 8);
-        if (F == F8) {
-            // The exponent counts from 7 there, from 127 here, and 8 of that are the scale's. Exact, also below normal
-            // numbers.
-            u32 at = w << 8;
-            return times((at >> 4 & 0x07f007f0) | (at & 0x80008000), 0x77807780);
-        }
-        // The sign is worth -128: what is taken away is 128, and 256 with it.
-        return minus((w & 0x007f007f) | ONE, (w & 0x00800080) | ONE);
-    }
-    u32 w = (word_of(v.low[0], block * 2 + half) >> (4 * i)) & 0x000f000f | ONE;
-    if (F == Q4) return w; // 128 too much: the offset makes up for it
-    if (F == Q5) {
-        int p = (block * 2 + half) * 4 + i;
-        u32 h = p < 4 ? v.high.x << (4 - p) : v.high.x >> (p - 4);
-        return minus(w | (h & 0x00100010), 0x43104310); // 144
-    }
-    int p = half * 4 + i;
-    u32 bits = block ? v.high.y : v.high.x, h = p < 2 ? bits << (4 - 2 * p) : bits >> (2 * p - 4);
-    return minus(w | (h & 0x00300030), 0x43204320); // 160
+// Two weights as bf16; of 4 bits 128 too much, for which the offset makes up.
+template <int F> __device__ __forceinline__ u32 pair_of(const Part<F> &v, int block, int half, int i) {
+    u32 w = raised_pair<F>(v, block, half, i, 0x43004300);
+    return F == Q5 || F == Q6 ? minus(w, raised_by<F>()) : w;
 }
 
 template <bool PLAIN, typename T> __device__ __forceinline__ T input_at(const T *from) { return PLAIN ? *from : __ldg(from); }
@@ -173,7 +131,7 @@ __device__ __forceinline__ void quant(void *out, const void *x, const u8 *w0, co
 #pragma unroll
     for (int j = 0; j < NT; j++)
         inputs[j] = reinterpret_cast<const u8 *>(x) +
-                    ((u64)min(first_row + j * 8 + g, rows - 1) * columns + t * (F == Q6 ? 4 : 8)) * (NORMED ? 4 : 2);
+                    ((u64)min(first_row + j * 8 + g, rows - 1) * columns + first_of<F>(lane)) * (NORMED ? 4 : 2);
 
     float sum[MT][NT][4], squares[NT];
 #pragma unroll
@@ -197,7 +155,7 @@ __device__ __forceinline__ void quant(void *out, const void *x, const u8 *w0, co
     };
     // What waits reads them by plain loads: others are moved in front of the wait.
     auto load_inputs = [&](int to, u32 tile) {
-        constexpr u32 BEHIND = F == Q6 ? 16 : 4;
+        constexpr u32 BEHIND = others_behind<F>();
 #pragma unroll
         for (int s = 0; s < STEP; s++)
 #pragma unroll
@@ -210,7 +168,7 @@ __device__ __forceinline__ void quant(void *out, const void *x, const u8 *w0, co
                         // None.
                     } else if (NORMED) {
                         y = weighted(reinterpret_cast<const float *>(inputs[j]) + k,
-                                     norm + k + t * (F == Q6 ? 4 : 8), BEHIND, squares[j]);
+                                     norm + k + first_of<F>(lane), BEHIND, squares[j]);
                     } else {
                         const bf16 *from = reinterpret_cast<const bf16 *>(inputs[j]) + k;
                         if (F == Q6) {
@@ -243,7 +201,7 @@ __device__ __forceinline__ void quant(void *out, const void *x, const u8 *w0, co
                 }
 #pragma unroll
                 for (int i = 0; i < MT; i++) {
-                    const Bits<F> &it = v[from][s][i];
+                    const Part<F> it = part_of<F>(v[from][s][i], block);
                     u32 a[2][4];
 #pragma unroll
                     for (int k = 0; k < 2; k++) {
@@ -252,8 +210,7 @@ __device__ __forceinline__ void quant(void *out, const void *x, const u8 *w0, co
                         a[k][2] = pair_of<F>(it, block, 0, 2 * k + 1);
                         a[k][3] = pair_of<F>(it, block, 1, 2 * k + 1);
                     }
-                    u32 s0 = block ? it.scale.z : it.scale.x, s1 = block ? it.scale.w : it.scale.y;
-                    if (F == Q5 || F >= Q8) s0 = block ? it.scale.y : it.scale.x;
+                    u32 s0 = it.scale.x, s1 = it.scale.y;
                     float d0 = low_f16(s0), d1 = F == Q5 || F >= Q8 ? high_f16(s0) : low_f16(s1);
 #pragma unroll
                     for (int j = 0; j < NT; j++) {

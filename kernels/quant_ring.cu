@@ -1,5 +1,4 @@
-// Projections of 1 to 16 rows with large weights of 4 to 8 bits: out = weights x, sums in f32. The tiles are those of quant.cu, which says
-// how they lie.
+// Projections of 1 to 16 rows with large weights of 4 to 8 bits: out = weights x, sums in f32. tiles.cuh says how they lie.
 //
 // A warp takes every so many tiles of its 16 * MT outputs through a ring of its own in shared memory, of which all stages but one are always
 // on their way, the first ones before the inputs are there. Inputs are in registers one turn ahead. So warps wait for each other at the end
@@ -9,74 +8,20 @@
 #include "finish.cuh"
 #include "mma.cuh"
 #include "outputs.cuh"
-
-#define Q4 4 // 4 bits, f16 scale and offset for every 32
-#define Q5 5 // 5 bits around 16, f16 scale for every 32
-#define Q6 6 // 6 bits around 32, f16 scale for every 16
-#define Q8 8 // 8 bits, signed, f16 scale for every 32
-#define F8 9 // e4m3, f16 scale for every 32, 2^8 times too large
-
-template <int F> __device__ constexpr u32 tile_bytes() {
-    return F == Q4 ? 512 + 128 : F == Q5 ? 512 + 128 + 64 : F == Q6 ? 512 + 256 + 128 : 1024 + 64;
-}
+#include "tiles.cuh"
 
 __device__ __forceinline__ uint2 load_shared8(u32 from) {
     uint2 y;
     asm volatile("ld.shared.v2.u32 {%0, %1}, [%2];" : "=r"(y.x), "=r"(y.y) : "r"(from) : "memory");
     return y;
 }
-__device__ __forceinline__ u32 load_shared4(u32 from) {
-    u32 y;
-    asm volatile("ld.shared.u32 %0, [%1];" : "=r"(y) : "r"(from) : "memory");
-    return y;
-}
-
-__device__ __forceinline__ float low_f16(u32 pair) {
-    float y;
-    asm("{.reg .f16 l, h; mov.b32 {l, h}, %1; cvt.f32.f16 %0, l;}" : "=f"(y) : "r"(pair));
-    return y;
-}
-__device__ __forceinline__ float high_f16(u32 pair) {
-    float y;
-    asm("{.reg .f16 l, h; mov.b32 {l, h}, %1; cvt.f32.f16 %0, h;}" : "=f"(y) : "r"(pair));
-    return y;
-}
-
-// x - y and x * y, both of two bf16.
-__device__ __forceinline__ u32 minus(u32 x, u32 y) {
-    u32 d;
-    asm("sub.rn.bf16x2 %0, %1, %2;" : "=r"(d) : "r"(x), "r"(y));
-    return d;
-}
-__device__ __forceinline__ u32 times(u32 x, u32 y) {
-    u32 d;
-    asm("mul.rn.bf16x2 %0, %1, %2;" : "=r"(d) : "r"(x), "r"(y));
-    return d;
-}
-
-// What a lane has of a block of 32 columns of a tile in shared memory: weights of row g and of row g + 8, their upper bits, scales.
-template <int F> struct Part {
-    u32 low[2][F >= Q8 ? 2 : 1], high;
-    uint2 scale;
+// A tile in shared memory.
+struct SharedTile {
+    u32 from;
+    __device__ __forceinline__ u32 load4(u32 at) const { return load_shared_word(from + at); }
+    __device__ __forceinline__ uint2 load8(u32 at) const { return load_shared8(from + at); }
+    __device__ __forceinline__ uint4 load16(u32 at) const { return load_shared16(from + at); }
 };
-template <int F> __device__ __forceinline__ Part<F> load_part(u32 tile, u32 lane, int block) {
-    Part<F> v;
-    u32 g = lane / 4;
-    if (F >= Q8) {
-        uint4 low = load_shared16(tile + block * 512 + lane * 16);
-        v.low[0][0] = low.x, v.low[0][F >= Q8] = low.y, v.low[1][0] = low.z, v.low[1][F >= Q8] = low.w;
-    } else {
-        uint2 low = load_shared8(tile + lane * 16 + block * 8);
-        v.low[0][0] = low.x, v.low[1][0] = low.y;
-    }
-    if (F == Q5) v.high = load_shared4(tile + 512 + lane * 4);
-    if (F == Q6) v.high = load_shared4(tile + 512 + lane * 8 + block * 4);
-    if (F == Q4 || F == Q6)
-        v.scale = load_shared8(tile + (F == Q4 ? 512 : 768) + g * 16 + block * 8);
-    else
-        v.scale.x = load_shared4(tile + (F == Q5 ? 640 : 1024) + g * 8 + block * 4);
-    return v;
-}
 
 // sum = start + left * right: as `multiply`, of bf16, whose sum stays as it is.
 __device__ __forceinline__ void multiply_from(float (&sum)[4], const float (&start)[4], const u32 (&left)[4], u32 right0, u32 right1) {
@@ -85,32 +30,6 @@ __device__ __forceinline__ void multiply_from(float (&sum)[4], const float (&sta
         : "=f"(sum[0]), "=f"(sum[1]), "=f"(sum[2]), "=f"(sum[3])
         : "r"(left[0]), "r"(left[1]), "r"(left[2]), "r"(left[3]), "r"(right0), "r"(right1), "f"(start[0]), "f"(start[1]),
           "f"(start[2]), "f"(start[3]));
-}
-
-// Two weights as bf16: pair `i` of eight of row g + 8 * `half`. 0x4300 is 128, and seven bits behind it are added to it; weights of less
-// than 8 bits keep it, and what they were raised by when they were packed. `one`: 0x4300 twice.
-template <int F> __device__ __forceinline__ u32 raised_pair(const Part<F> &v, int block, int half, int i, u32 one) {
-    if (F >= Q8) {
-        u32 w = v.low[half][F >= Q8 ? i / 2 : 0] >> (i % 2 * 8);
-        if (F == F8) {
-            // The exponent counts from 7 there, from 127 here, and 8 of that are the scale's. Exact, also below normal
-            // numbers.
-            u32 at = w << 8;
-            return times((at >> 4 & 0x07f007f0) | (at & 0x80008000), 0x77807780);
-        }
-        // The sign is worth -128: what is taken away is 128, and 256 with it.
-        return minus((w & 0x007f007f) | one, (w & 0x00800080) | one);
-    }
-    u32 w = (v.low[half][0] >> (4 * i)) & 0x000f000f | one;
-    if (F == Q5) {
-        int p = (block * 2 + half) * 4 + i;
-        w |= (p < 4 ? v.high << (4 - p) : v.high >> (p - 4)) & 0x00100010;
-    }
-    if (F == Q6) {
-        int p = half * 4 + i;
-        w |= (p < 2 ? v.high << (4 - 2 * p) : v.high >> (2 * p - 4)) & 0x00300030;
-    }
-    return w;
 }
 
 // What a product adds to its sums, with a scale for row g and one for row g + 8.
@@ -126,7 +45,6 @@ __device__ __forceinline__ void multiply_block(float (&sum)[MT][NT][4], u32 at, 
     const u32 all[4] = {ALL, ALL, ALL, ALL};
     // Where registers are scarce, weights are what they are before they are multiplied, and sums begin with zero.
     constexpr bool SCARCE = NT == 2 && MT == 2 && (F == Q4 || F == Q6);
-    constexpr u32 RAISED = F == Q4 ? 0x43004300 : 0x43204320; // 128, 160
     u32 lane = threadIdx.x % 32;
     // What sums begin with; for Q6 of either half of the block; for Q4 the inputs' sums, too.
     float plain[NT][4], start[NT][4];
@@ -143,14 +61,14 @@ __device__ __forceinline__ void multiply_block(float (&sum)[MT][NT][4], u32 at, 
     }
 #pragma unroll
     for (int i = 0; i < MT; i++) {
-        const Part<F> it = load_part<F>(at + i * tile_bytes<F>(), lane, block);
+        const Part<F> it = load_part<F>(SharedTile{at + i * tile_bytes<F>()}, lane, block);
         u32 a[2][4];
 #pragma unroll
         for (int k = 0; k < 2; k++)
 #pragma unroll
             for (int e = 0; e < 4; e++) {
                 a[k][e] = raised_pair<F>(it, block, e % 2, 2 * k + e / 2, one);
-                if (SCARCE) a[k][e] = minus(a[k][e], RAISED);
+                if (SCARCE) a[k][e] = minus(a[k][e], raised_by<F>());
             }
         float d0 = low_f16(it.scale.x), d1 = F == Q4 ? low_f16(it.scale.y) : high_f16(it.scale.x);
 #pragma unroll
@@ -204,7 +122,7 @@ __device__ __forceinline__ void quant_ring(void *out, const bf16 *x, const u8 *w
     extern __shared__ __align__(16) float shared[];
     constexpr u32 ROWS = 16 * MT * SIDE, TILE = tile_bytes<F>(), STAGE = MT * TILE, DEEP = WARPS / SIDE;
     // Behind the first 512 bytes of a tile (1024 of 8 bits) come pieces of 16 that are fewer than lanes.
-    constexpr u32 LOW = F >= Q8 ? 1024 : 512, REST = (TILE - LOW) / 16, TURNS = (MT * REST + 31) / 32;
+    constexpr u32 LOW = low_bytes<F>(), REST = (TILE - LOW) / 16, TURNS = (MT * REST + 31) / 32;
     u32 lane = threadIdx.x % 32, warp = threadIdx.x / 32, g = lane / 4, t = lane % 4;
     u32 wide = (columns + 63) / 64, part = warp / SIDE; // tiles of a row; this warp's first
     // Gated, a block has tiles of both matrices in turns.
@@ -262,7 +180,7 @@ __device__ __forceinline__ void quant_ring(void *out, const bf16 *x, const u8 *w
     u32 inputs[NT];
 #pragma unroll
     for (u32 j = 0; j < NT; j++)
-        inputs[j] = min(j * 8 + g, rows - 1 - first_row) * columns + part * 64 + t * (F == Q6 ? 4 : 8);
+        inputs[j] = min(j * 8 + g, rows - 1 - first_row) * columns + part * 64 + first_of<F>(lane);
     int left = (int)columns - (int)part * 64;
     uint4 ahead[2][NT];
     // By plain loads: another kernel may have just written them.

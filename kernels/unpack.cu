@@ -1,67 +1,36 @@
-// Tiles of 4 to 8 bits (`quant.cu` says how they lie) as rows again: all of a matrix in bf16, for products of many rows, and rows of an
+// Tiles of 4 to 8 bits (tiles.cuh says how they lie) as rows again: all of a matrix in bf16, for products of many rows, and rows of an
 // embedding in f32.
 #include "common.cuh"
+#include "tiles.cuh"
 
-#define Q4 4
-#define Q5 5
-#define Q6 6
-#define Q8 8
+// A tile in device memory.
+struct GlobalTile {
+    const u8 *from;
+    __device__ __forceinline__ u32 load4(u32 at) const { return __ldg(reinterpret_cast<const u32 *>(from + at)); }
+    __device__ __forceinline__ uint2 load8(u32 at) const { return __ldg(reinterpret_cast<const uint2 *>(from + at)); }
+    __device__ __forceinline__ uint4 load16(u32 at) const { return __ldg(reinterpret_cast<const uint4 *>(from + at)); }
+};
 
-template <int F> __device__ constexpr u32 tile_bytes() {
-    return F == Q4 ? 512 + 128 : F == Q5 ? 512 + 128 + 64 : F == Q6 ? 512 + 256 + 128 : 1024 + 64;
-}
-
-__device__ __forceinline__ u32 word_at(const u8 *from) { return __ldg(reinterpret_cast<const u32 *>(from)); }
-
-__device__ __forceinline__ float f16_at(const u8 *from) {
-    u16 bits = __ldg(reinterpret_cast<const u16 *>(from));
-    float y;
-    asm("cvt.f32.f16 %0, %1;" : "=f"(y) : "h"(bits));
-    return y;
-}
-
-// The eight weights of row g + 8 * `half` and block `block` of 32 that lane 4 * g + t has: pair p is elements 2p and 2p + 1.
-template <int F> __device__ __forceinline__ Eight eight_of(const u8 *tile, u32 lane, u32 block, u32 half) {
+// The eight weights of row g + 8 * `half` and block `block` that this is of.
+template <int F> __device__ __forceinline__ Eight eight_of(const Part<F> &part, u32 block, u32 half) {
     Eight e;
-    u32 g = lane / 4, at = block * 2 + half;
-    if (F == Q8) {
-        float scale = f16_at(tile + 1024 + g * 8 + at * 2);
+    u32 of = half ? part.scale.y : part.scale.x;
+    float offset = F == Q4 ? high_f16(of) : 0.0f, scale[2];
 #pragma unroll
-        for (int pair = 0; pair < 4; pair++) {
-            u32 w = word_at(tile + block * 512 + lane * 16 + half * 8 + pair / 2 * 4) >> (pair % 2 * 8);
-            e.x[2 * pair] = scale * (float)(signed char)(w & 255);
-            e.x[2 * pair + 1] = scale * (float)(signed char)(w >> 16 & 255);
-        }
-        return e;
-    }
-    u32 low = word_at(tile + lane * 16 + at * 4), high = 0;
-    if (F == Q5) high = word_at(tile + 512 + lane * 4) >> (at * 4);
-    if (F == Q6) high = word_at(tile + 512 + lane * 8 + block * 4) >> (half * 8);
-    float scale[2], offset = 0.0f;
-    if (F == Q4) {
-        scale[0] = scale[1] = f16_at(tile + 512 + g * 16 + at * 4);
-        offset = f16_at(tile + 512 + g * 16 + at * 4 + 2);
-    } else if (F == Q5) {
-        scale[0] = scale[1] = f16_at(tile + 640 + g * 8 + at * 2);
-    } else {
-        // The first four are of the first 16 elements, the others of the second.
-        scale[0] = f16_at(tile + 768 + g * 16 + block * 8 + half * 2);
-        scale[1] = f16_at(tile + 768 + g * 16 + block * 8 + 4 + half * 2);
+    for (int i = 0; i < 2; i++) {
+        // Of 6 bits, for either half of the block.
+        u32 both = F == Q6 && i ? part.scale.y : part.scale.x;
+        scale[i] = F == Q4 ? low_f16(of) : half ? high_f16(both) : low_f16(both);
     }
 #pragma unroll
-    for (int i = 0; i < 8; i++) {
-        u32 pair = i / 2, odd = i % 2;
-        int bits = (int)(low >> (pair * 4 + odd * 16) & 15);
-        if (F == Q5) bits += (int)((high >> (pair + odd * 16) & 1) << 4) - 16;
-        if (F == Q6) bits += (int)((high >> (pair * 2 + odd * 16) & 3) << 4) - 32;
-        e.x[i] = scale[i / 4] * (float)bits + offset;
+    for (int i = 0; i < 4; i++) {
+        u32 pair = raised_pair<F>(part, block, half, i, 0x43004300);
+        const float raised = low_f32(raised_by<F>());
+        e.x[2 * i] = scale[i / 2] * (low_f32(pair) - raised) + offset;
+        e.x[2 * i + 1] = scale[i / 2] * (high_f32(pair) - raised) + offset;
     }
     return e;
 }
-
-// Where in its block of 32 the first four of a lane's eight are, and the others.
-template <int F> __device__ __forceinline__ u32 first_of(u32 lane) { return lane % 4 * (F == Q6 ? 4 : 8); }
-template <int F> __device__ __forceinline__ u32 others_behind() { return F == Q6 ? 16 : 4; }
 
 // Up to three matrices, one behind the other. A warp has a tile at a time.
 template <int F>
@@ -82,12 +51,13 @@ __device__ __forceinline__ void unpack_tiles(bf16 *out, const u8 *w0, const u8 *
         const u8 *tile = tiles + of * tile_bytes<F>();
         u32 row = (u32)(of / wide) * 16 + lane / 4, column = (u32)(of % wide) * 64 + first_of<F>(lane);
 #pragma unroll
-        for (u32 half = 0; half < 2; half++)
+        for (u32 block = 0; block < 2; block++) {
+            const Part<F> part = load_part<F>(GlobalTile{tile}, lane, block);
 #pragma unroll
-            for (u32 block = 0; block < 2; block++) {
+            for (u32 half = 0; half < 2; half++) {
                 u32 r = row + half * 8, c = column + block * 32;
                 if (r >= rows || c >= columns) continue;
-                Eight e = eight_of<F>(tile, lane, block, half);
+                Eight e = eight_of<F>(part, block, half);
                 uint4 y = make_uint4(to_bf16x2(e.x[0], e.x[1]), to_bf16x2(e.x[2], e.x[3]), to_bf16x2(e.x[4], e.x[5]),
                                      to_bf16x2(e.x[6], e.x[7]));
                 bf16 *to = out + (before + r) * columns + c;
@@ -98,6 +68,7 @@ __device__ __forceinline__ void unpack_tiles(bf16 *out, const u8 *w0, const u8 *
                     *reinterpret_cast<uint4 *>(to) = y;
                 }
             }
+        }
     }
 }
 
@@ -113,7 +84,7 @@ __device__ __forceinline__ void embed_tiles(float *out, const u8 *tiles, const u
         Eight e = {};
         if (token < vocabulary) {
             const u8 *tile = tiles + ((u64)(token / 16) * wide + block / 2) * tile_bytes<F>();
-            e = eight_of<F>(tile, lane, block % 2, token % 16 / 8);
+            e = eight_of<F>(load_part<F>(GlobalTile{tile}, lane, block % 2), block % 2, token % 16 / 8);
         }
         float *to = out + piece / row_pieces * columns + block * 32 + first_of<F>(lane);
         *reinterpret_cast<float4 *>(to) =

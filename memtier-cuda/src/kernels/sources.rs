@@ -28,6 +28,7 @@ pub(crate) const HEADERS: &[(&str, &str)] = &[
     ("prefill_tile.cuh", include_str!("../../../kernels/prefill_tile.cuh")),
     ("random.cuh", include_str!("../../../kernels/random.cuh")),
     ("finish.cuh", include_str!("../../../kernels/finish.cuh")),
+    ("tiles.cuh", include_str!("../../../kernels/tiles.cuh")),
 ];
 
 /// The header of this name.
