@@ -3,7 +3,11 @@
 
 mod support;
 
-use std::path::Path;
+use std::{
+    io::Write,
+    path::{Path, PathBuf},
+    process::{Command, Stdio},
+};
 
 use memtier::{Bytes, Cuda, LaunchError, Place, Recorder, ScratchFrame, StableSpanMut, Step, TableSpec, bf16};
 use memtier_cuda::{AllocationCounter, CublasLt, CudaBackend, LtError, LtOutput, LtPlans, LtShape, kernels::Matrix};
@@ -174,6 +178,7 @@ fn a_launch_allocates_nothing() {
         assert_eq!(launched, [true; 2]);
         step.finish().unwrap().wait().unwrap();
     }
+    assert_eq!((plans.launched(), plans.left()), (20, 0));
     let served = counter.so_far().since(&start);
     println!("20 products of 65 to 3000 rows, none launched before: allocations {served}");
     assert_eq!((served.ours(), served.others()), (0, 0), "{served:?}");
@@ -207,6 +212,60 @@ fn what_has_no_plan_is_left_to_other_kernels() {
     let shape = LtShape { columns: COLUMNS, outputs: 0, output: LtOutput::F32 };
     let refused = library(&backend).unwrap().plans(&[shape], 1..=2, WORKSPACE).unwrap_err();
     assert!(matches!(refused, LtError::NoAlgorithm { outputs: 0, .. }), "{refused}");
+}
+
+/// A library of the stand-in that refuses, or `None` with a sentence where there is no compiler.
+fn refusing() -> Option<PathBuf> {
+    let path = std::env::temp_dir().join(format!("memtier-refusing-{}.so", std::process::id()));
+    let rustc = std::env::var("RUSTC").unwrap_or_else(|_| "rustc".into());
+    let mut command = Command::new(rustc);
+    command.args(["--edition", "2024", "--crate-type", "cdylib", "--crate-name", "refusing", "-o"]).arg(&path).arg("-");
+    let mut compiler = match command.stdin(Stdio::piped()).spawn() {
+        Ok(compiler) => compiler,
+        Err(error) => {
+            println!("skipped: no compiler for a library that refuses ({error})");
+            return None;
+        }
+    };
+    let source = include_str!("support/refusing.rs");
+    compiler.stdin.take().unwrap().write_all(source.as_bytes()).unwrap();
+    assert!(compiler.wait().unwrap().success());
+    Some(path)
+}
+
+#[test]
+fn numbers_of_rows_that_the_library_refuses_are_left_to_other_kernels() {
+    let Some(mut rig) = Rig::new(Bytes::mib(64), pool(16, 16 * 64, 8), TableSpec { rows: 2, columns: 4 }) else {
+        return;
+    };
+    let Some(path) = refusing() else { return };
+    let plans = plans(&CublasLt::open(&rig.backend, Some(&path)).unwrap());
+    // It is loaded.
+    std::fs::remove_file(path).unwrap();
+    assert!(plans.to_string().contains("cuBLASLt 13.0.0") && plans.refused().is_empty(), "{plans}");
+    assert_eq!(plans.workspace(), Bytes::mib(1));
+    let mut step = rig.engine.step(&mut rig.stream).unwrap();
+    let mut spans = Spans::take(&mut step.scratch, &plans).unwrap();
+    // Two products each. Odd numbers are refused when the library is asked, the even one by the launch, and then without one.
+    for (rows, left) in [(LEAST, 2), (67, 4), (100, 6), (100, 8)] {
+        assert_eq!(spans.launch(step.on, &plans, rows).unwrap(), [false; 2], "{rows}");
+        assert_eq!((plans.launched(), plans.left()), (0, left), "{rows}");
+    }
+    // What has no plan is not its refusal.
+    assert_eq!(spans.launch(step.on, &plans, LEAST - 1).unwrap(), [false; 2]);
+    assert_eq!(plans.left(), 8);
+    step.finish().unwrap().wait().unwrap();
+    // In a recording it is known when the graph is made, so that fails; the next one has other kernels for both.
+    let mut record = || {
+        rig.engine.record::<support::Toy, LaunchError, _>(&mut rig.stream, |step| {
+            let Step { on, scratch, .. } = step;
+            Spans::take(scratch, &plans)?.launch(on, &plans, 102).map(drop)
+        })
+    };
+    let refused = record().err().unwrap();
+    assert!(refused.to_string().contains("cuBLAS"), "{refused}");
+    assert!(record().is_ok());
+    assert_eq!((plans.launched(), plans.left()), (0, 10));
 }
 
 #[test]

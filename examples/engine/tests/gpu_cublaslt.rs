@@ -1,9 +1,15 @@
-//! Prompts by cuBLASLt beside prompts by memtier's kernels. Where the library is not installed, that it is not missed. Skipped with a
-//! sentence where there is no CUDA device. Needs `--features cuda` and, for a device, `MEMTIER_KERNELS`; `MEMTIER_CUBLASLT` names
-//! the library's file.
+//! Prompts by cuBLASLt beside prompts by memtier's kernels. Where the library is not installed, that it is not missed; where it refuses, that
+//! memtier's kernels do what it leaves. Skipped with a sentence where there is no CUDA device. Needs `--features cuda` and, for a device,
+//! `MEMTIER_KERNELS`; `MEMTIER_CUBLASLT` names the library's file.
 #![cfg(feature = "cuda")]
 
 mod common;
+
+use std::{
+    io::Write,
+    path::PathBuf,
+    process::{Command, Stdio},
+};
 
 use common::{
     Temporary,
@@ -38,6 +44,27 @@ fn prompt(length: u32) -> Vec<u32> {
     (0..length).map(|i| 3 + (i * i * 7 + i * 19) % 200).collect()
 }
 
+/// What the plan has for the workspace.
+fn workspace(llm: &Llm<Cuda>) -> u64 {
+    let lines = llm.memory_plan().lines().iter();
+    lines.filter(|line| line.tier == Tier::EnginePersistent).map(|line| line.granted.count()).sum()
+}
+
+/// Asserts that the workspace has so many bytes more. Lines are whole pages, so only whole pages are seen to the byte.
+fn assert_works_in(bytes: u64, llm: &Llm<Cuda>, ours: &Llm<Cuda>) {
+    const PAGE: u64 = 4096;
+    let (more, pages) = (workspace(llm) - workspace(ours), bytes.next_multiple_of(PAGE));
+    let exact = more == pages || !bytes.is_multiple_of(PAGE) && more + PAGE == pages;
+    assert!(exact, "the library's {bytes} bytes are in the plan's line, which has {more} more");
+}
+
+/// Products of the library in passes of up to `pass` of these tokens, each from the first on, of a model of two layers: queries to
+/// values, and both ways back; of many rows gate and up as well.
+fn products(tokens: usize, pass: usize) -> usize {
+    let passes = (0..tokens).step_by(pass).map(|first| pass.min(tokens - first));
+    passes.map(|rows| if rows < 65 { 0 } else { 2 * (3 + usize::from(rows >= 192)) }).sum()
+}
+
 #[test]
 fn prompts_by_the_library_are_those_by_our_kernels() {
     let Some(gpu) = gpu(2) else { return };
@@ -48,21 +75,24 @@ fn prompts_by_the_library_are_those_by_our_kernels() {
         let mut llm = on_gpu(&gpu, &file, &settings());
         let said = llm.libraries().unwrap();
         println!("{name}: {said}");
-        let workspace = |llm: &Llm<Cuda>| {
-            let lines = llm.memory_plan().lines().iter();
-            let of = lines.filter(|line| line.tier == Tier::EnginePersistent).map(|line| line.granted.count());
-            of.sum::<u64>()
-        };
         // Passes gated by a launch of their own, on the way, and of few rows.
         let lengths: &[u32] = if is_emulated(&gpu) { &[200] } else { &[65, 100, 191, 192, 230, 500] };
+        let mut launched = 0;
         if said.contains("by cuBLASLt") {
-            assert!(workspace(&llm) >= workspace(&ours), "what the library works in is a line of the plan");
+            let bytes = said.split_once("workspace ").and_then(|(_, rest)| rest.split_once([';', ' ']));
+            let bytes: u64 = bytes.unwrap().0.parse().unwrap();
+            assert_works_in(bytes.max(1), &llm, &ours);
             // The first prompts of a process, so that what is loaded then is counted.
             let before = llm.library_allocations().unwrap();
             for length in lengths {
                 let row = llm.admit(&prompt(*length), 3, Sampling::GREEDY).unwrap();
                 while llm.step(|_| ()).unwrap() > 0 {}
                 llm.end(row).unwrap();
+                launched += products(*length as usize, 256);
+                assert!(
+                    llm.libraries().unwrap().ends_with(&format!("; {launched} products so far")),
+                    "{name}, {length} tokens"
+                );
             }
             match (before, llm.library_allocations().unwrap()) {
                 (Ok(before), Ok(after)) => assert_eq!(after - before, 0, "{name}: somebody allocated while serving"),
@@ -76,19 +106,79 @@ fn prompts_by_the_library_are_those_by_our_kernels() {
             assert!(said.contains("could not be opened") && said.contains("nvidia-cublas"), "{said}");
             assert_eq!(workspace(&llm), workspace(&ours));
         }
-        let mut differ = false;
         for length in lengths {
             let tokens = prompt(*length);
             let (by_library, by_ours) = (logits(&mut llm, &tokens), logits(&mut ours, &tokens));
+            // Small sums are often added in one order by both, so they may be the same bits.
             let far = relative(&by_library, &by_ours);
             println!("{name}, {length} tokens: logits {far:.5} of their size apart");
             assert!(far < 0.015, "{name}, {length} tokens: {far}");
-            differ |= far > 0.0;
             assert!(logits(&mut llm, &tokens) == by_library, "{name}: the same prompt gave other bits");
+            launched += 2 * products(*length as usize, 210);
         }
-        // Not each of them: small sums are often added in one order by both.
-        assert!(is_emulated(&gpu) || said.contains("by cuBLASLt") == differ, "{name}: was it the library?");
+        if said.contains("by cuBLASLt") {
+            let said = llm.libraries().unwrap();
+            assert!(said.ends_with(&format!("; {launched} products so far")), "{name}: {said}");
+        }
         assert_eq!(llm.memory_report().unplanned_acquisitions(), 0);
+    }
+}
+
+/// A library that refuses whatever is launched, or `None` with a sentence where there is no compiler.
+fn refusing() -> Option<PathBuf> {
+    let path = std::env::temp_dir().join(format!("memtier-refusing-{}.so", std::process::id()));
+    let rustc = std::env::var("RUSTC").unwrap_or_else(|_| "rustc".into());
+    let mut command = Command::new(rustc);
+    command.args(["--edition", "2024", "--crate-type", "cdylib", "--crate-name", "refusing", "-o"]).arg(&path).arg("-");
+    let mut compiler = match command.stdin(Stdio::piped()).spawn() {
+        Ok(compiler) => compiler,
+        Err(error) => {
+            println!("skipped: no compiler for a library that refuses ({error})");
+            return None;
+        }
+    };
+    let source = include_str!("../../../memtier-cuda/tests/support/refusing.rs");
+    compiler.stdin.take().unwrap().write_all(source.as_bytes()).unwrap();
+    assert!(compiler.wait().unwrap().success());
+    Some(path)
+}
+
+/// What says to the second process that it is the one.
+const REFUSED: &str = "MEMTIER_CUBLASLT_REFUSES";
+
+/// In a process of its own, by whose environment the engine finds the library.
+#[test]
+fn what_the_library_refuses_is_multiplied_by_our_kernels() {
+    if std::env::var_os(REFUSED).is_none() {
+        if gpu(2).is_none() {
+            return;
+        }
+        let Some(path) = refusing() else { return };
+        let mut again = Command::new(std::env::current_exe().unwrap());
+        again.args(["--exact", "what_the_library_refuses_is_multiplied_by_our_kernels", "--nocapture"]);
+        assert!(again.env(REFUSED, "1").env("MEMTIER_CUBLASLT", &path).status().unwrap().success());
+        std::fs::remove_file(path).unwrap();
+        return;
+    }
+    let gpu = gpu(2).unwrap();
+    let [(name, path), _] = models();
+    let file = ModelFile::open(path.path()).unwrap();
+    let mut ours = on_gpu(&gpu, &file, &Settings { cublaslt: false, ..settings() });
+    let mut llm = on_gpu(&gpu, &file, &settings());
+    let said = llm.libraries().unwrap();
+    println!("{name}: {said}");
+    assert!(said.contains("by cuBLASLt 13.0.0") && said.ends_with("; 0 products so far"), "{said}");
+    assert_works_in(1 << 20, &llm, &ours);
+    let mut left = 0;
+    for length in [65, 200] {
+        let tokens = prompt(length);
+        assert!(logits(&mut llm, &tokens) == logits(&mut ours, &tokens), "{length} tokens");
+        left += products(length as usize, 210);
+        let said = llm.libraries().unwrap();
+        assert!(
+            said.ends_with(&format!("; 0 products so far; it refused {left}, which memtier's kernels did")),
+            "{said}"
+        );
     }
 }
 

@@ -57,6 +57,16 @@ type Choose = unsafe extern "C" fn(
     *mut Choice,
     *mut c_int,
 ) -> Status;
+type CheckChoice = unsafe extern "C" fn(
+    Handle,
+    Handle,
+    *const Layout,
+    *const Layout,
+    *const Layout,
+    *const Layout,
+    *const [u64; 8],
+    *mut Choice,
+) -> Status;
 type Multiply = unsafe extern "C" fn(
     Handle,
     Handle,
@@ -156,6 +166,7 @@ struct Loaded {
     destroy_preference: Destroy,
     set_preference: Set,
     choose: Choose,
+    check_choice: CheckChoice,
     multiply: Multiply,
     // The functions above are the library's.
     _library: Library,
@@ -234,6 +245,7 @@ impl CublasLt {
             destroy_preference: function!(b"cublasLtMatmulPreferenceDestroy"),
             set_preference: function!(b"cublasLtMatmulPreferenceSetAttribute"),
             choose: function!(b"cublasLtMatmulAlgoGetHeuristic"),
+            check_choice: function!(b"cublasLtMatmulAlgoCheck"),
             multiply: function!(b"cublasLtMatmul"),
             _library: library,
         };

@@ -1,6 +1,12 @@
 //! Products of prompts: any number of rows, with algorithms that were chosen while the engine loads.
 
-use std::{ops::RangeInclusive, sync::Arc};
+use std::{
+    ops::RangeInclusive,
+    sync::{
+        Arc,
+        atomic::{AtomicU8, AtomicU64, Ordering},
+    },
+};
 
 use memtier::{
     Bytes, Cuda, Fits, Input, Is, LaunchError, Place, Recorder, SameElement, StableSpan, StableSpanMut, bf16,
@@ -11,6 +17,7 @@ use super::{
     product::{Operation, aligned, fits, stream_of},
 };
 use crate::{
+    error::DriverError,
     graph::bake,
     kernels::Matrix,
     queue::{CudaStream, while_doing},
@@ -48,6 +55,43 @@ struct Table {
     shape: LtShape,
     /// By rows.
     plans: Vec<Plan>,
+    /// What the library says to each number of rows, from the least on, with the algorithm that was chosen for at least as many.
+    says: Box<[AtomicU8]>,
+}
+
+/// Nobody asked yet.
+const UNKNOWN: u8 = 0;
+const TAKES: u8 = 1;
+const REFUSES: u8 = 2;
+
+impl Table {
+    fn new(shape: LtShape, plans: Vec<Plan>, rows: RangeInclusive<usize>) -> Self {
+        let says = rows.map(|_| AtomicU8::new(UNKNOWN)).collect();
+        Table { shape, plans, says }
+    }
+
+    /// Whether the library takes so many rows: `ask`ed the first time. An answer that is an error is none.
+    fn takes(&self, above: usize, ask: impl FnOnce() -> Result<bool, LtError>) -> bool {
+        let Some(says) = self.says.get(above) else { return false };
+        match says.load(Ordering::Relaxed) {
+            UNKNOWN => {
+                let takes = ask().unwrap_or(false);
+                says.store(if takes { TAKES } else { REFUSES }, Ordering::Relaxed);
+                takes
+            }
+            said => said == TAKES,
+        }
+    }
+
+    fn refuse(&self, above: usize) {
+        if let Some(says) = self.says.get(above) {
+            says.store(REFUSES, Ordering::Relaxed);
+        }
+    }
+
+    fn refuses(&self, above: usize) -> bool {
+        self.says.get(above).is_some_and(|says| says.load(Ordering::Relaxed) == REFUSES)
+    }
 }
 
 struct Plans {
@@ -57,6 +101,8 @@ struct Plans {
     least: usize,
     workspace: usize,
     refused: Vec<LtError>,
+    launched: AtomicU64,
+    left: AtomicU64,
     library: CublasLt,
 }
 
@@ -132,7 +178,8 @@ impl CublasLt {
         }
         let used = tables.iter().flat_map(|table| &table.plans).map(|plan| plan.choice.workspace).max();
         let (least, workspace) = (*rows.start(), used.unwrap_or(0));
-        let plans = Plans { operation, tables, least, workspace, refused, library: self.clone() };
+        let (launched, left) = (AtomicU64::new(0), AtomicU64::new(0));
+        let plans = Plans { operation, tables, least, workspace, refused, launched, left, library: self.clone() };
         match plans.refused.first() {
             Some(error) if plans.tables.is_empty() => Err(error.clone()),
             _ => Ok(LtPlans(Arc::new(plans))),
@@ -151,7 +198,7 @@ impl CublasLt {
         let within = |workspace: Bytes| {
             let choose = |rows| self.choose(operation, shape, rows, workspace).map(|choice| Plan { rows, choice });
             let plans = steps(rows.clone()).into_iter().map(choose).collect::<Result<Vec<_>, _>>()?;
-            Ok::<_, LtError>(Table { shape, plans })
+            Ok::<_, LtError>(Table::new(shape, plans, rows.clone()))
         };
         for workspace in [workspace, Bytes::ZERO] {
             let table = within(workspace)?;
@@ -165,7 +212,7 @@ impl CublasLt {
 
     /// Loads the kernels of a table: each product is recorded, for the most and for the fewest rows, into a graph that never runs.
     /// `false` where the library, or the driver, refuses to record one.
-    fn load(&self, operation: &Operation, Table { shape, plans }: &Table, least: usize) -> Result<bool, LtError> {
+    fn load(&self, operation: &Operation, Table { shape, plans, .. }: &Table, least: usize) -> Result<bool, LtError> {
         let stream = CudaStream::open(&self.0.context)?;
         // Nothing runs, so nothing is at the addresses.
         let nowhere = [1 << 20; 4];
@@ -187,9 +234,18 @@ impl CublasLt {
     }
 }
 
+/// Where the library has an algorithm.
+struct Found {
+    /// Of the tables.
+    table: usize,
+    /// Rows above the least.
+    above: usize,
+    choice: Choice,
+}
+
 impl Plans {
-    /// The algorithm for products of so many rows, and where the matrices begin, when they lie one behind the other.
-    fn of<P: Place>(&self, matrices: &[Matrix<'_, P>], rows: usize, output: LtOutput) -> Option<(LtShape, &Choice)> {
+    /// The algorithm for products of so many rows, when the matrices lie one behind the other.
+    fn of<P: Place>(&self, matrices: &[Matrix<'_, P>], rows: usize, output: LtOutput) -> Option<Found> {
         let first = matrices.first()?;
         let mut end = first.place().0;
         for matrix in matrices {
@@ -200,8 +256,21 @@ impl Plans {
         }
         let outputs = matrices.iter().map(Matrix::rows).sum();
         let shape = LtShape { columns: first.columns(), outputs, output };
-        let table = self.tables.iter().find(|table| table.shape == shape).filter(|_| rows >= self.least)?;
-        Some((shape, &table.plans.iter().find(|plan| rows <= plan.rows)?.choice))
+        let above = rows.checked_sub(self.least)?;
+        let table = self.tables.iter().position(|table| table.shape == shape)?;
+        let choice = self.tables[table].plans.iter().find(|plan| rows <= plan.rows)?.choice;
+        Some(Found { table, above, choice })
+    }
+
+    /// Whether the library takes what was found. Only its choice for the fewest and for the most rows was tried while it was loaded.
+    fn takes(&self, Found { table, above, choice }: &Found) -> bool {
+        let table = &self.tables[*table];
+        let takes =
+            table.takes(*above, || self.library.takes(&self.operation, choice, table.shape, self.least + above));
+        if !takes {
+            self.left.fetch_add(1, Ordering::Relaxed);
+        }
+        takes
     }
 }
 
@@ -216,11 +285,11 @@ impl std::fmt::Display for LtPlans {
         let algorithms: usize = self.0.tables.iter().map(|table| table.plans.len()).sum();
         write!(
             f,
-            "cuBLASLt {} from {} rows on, {algorithms} plans for {} shapes, workspace {}",
+            "cuBLASLt {} from {} rows on, {algorithms} plans for {} shapes, workspace {} bytes",
             self.0.library.version(),
             self.0.least,
             self.0.tables.len(),
-            self.workspace()
+            self.0.workspace
         )
     }
 }
@@ -236,14 +305,24 @@ impl LtPlans {
         &self.0.refused
     }
 
+    /// Products that it launched so far, into streams and into graphs that were recorded; replays are not counted.
+    pub fn launched(&self) -> u64 {
+        self.0.launched.load(Ordering::Relaxed)
+    }
+
+    /// Products of shapes and numbers of rows that have a plan, which the library refused, so that other kernels had to do them.
+    pub fn left(&self) -> u64 {
+        self.0.left.load(Ordering::Relaxed)
+    }
+
     /// The library.
     pub fn library(&self) -> &CublasLt {
         &self.0.library
     }
 
     /// `out = x weights^T` in bf16: `out` is rows x the outputs of all `matrices` side by side. `false`, and nothing is launched, where there is no plan:
-    /// for another shape, fewer or more rows, or matrices that do not lie one behind the other. Nothing else may use `workspace` on this
-    /// stream meanwhile.
+    /// for another shape, fewer or more rows, or matrices that do not lie one behind the other; and where the library refuses just these rows, which
+    /// is [counted](Self::left). Nothing else may use `workspace` on this stream meanwhile.
     ///
     /// # Errors
     /// [`LaunchError::Shape`] and [`LaunchError::Unsupported`] name what does not fit; [`LaunchError::Device`] when the library
@@ -303,7 +382,12 @@ impl LtPlans {
         (x, rows): (StableSpan<'_, bf16, P>, usize),
         workspace: &mut StableSpanMut<'_, impl SameElement<u8>, impl Fits<P>>,
     ) -> Result<bool, LaunchError> {
-        let Some((shape, choice)) = self.0.of(matrices, rows, output) else { return Ok(false) };
+        let Some(found) = self.0.of(matrices, rows, output) else { return Ok(false) };
+        if !self.0.takes(&found) {
+            return Ok(false);
+        }
+        let Found { table, above, choice } = found;
+        let shape = self.0.tables[table].shape;
         let (x, workspace) = (Input::<bf16, P>::input(x), workspace.output::<u8, P>(on));
         // There is a plan, so each is below 2^31.
         fits("cublasLt: x", rows * shape.columns, x.units())?;
@@ -317,17 +401,37 @@ impl LtPlans {
         let of = |index: usize| matrices.get(index).map_or(first_stream, |matrix| matrix.place().1);
         let streams = [out_stream, x.stream(), workspace.stream(), first_stream, of(1), of(2)];
         let words = [out, weights, x.addr(), workspace.addr()];
-        let (plans, choice) = (self.0.clone(), *choice);
-        on.launch(&streams, move |queue| {
+        let plans = self.0.clone();
+        let launched = on.launch(&streams, move |queue| {
             let queued = stream_of(&queue)?.enqueue(|raw| {
                 // SAFETY: the matrices lie one behind the other, and are as long as the shape says, as `x` and `out` are, and the workspace as
                 // long as the algorithm's; `out` and the workspace came from `&mut`. The caller's views (or the graph) keep them.
                 unsafe { plans.library.multiply(&plans.operation, &choice, (shape, rows), words, raw.cast()) }
             });
+            match &queued {
+                Ok(()) => _ = plans.launched.fetch_add(1, Ordering::Relaxed),
+                // What it said before was worth nothing: from now on other kernels do all products of so many rows.
+                Err(error) if is_refusal(error) => plans.tables.iter().for_each(|table| table.refuse(above)),
+                Err(_) => {}
+            }
             queued.map_err(|error| LaunchError::Device(while_doing("launching cuBLASLt")(error)))
-        })?;
-        Ok(true)
+        });
+        match launched {
+            Ok(()) => Ok(true),
+            // Nothing was queued.
+            Err(LaunchError::Device(_)) if self.0.tables[table].refuses(above) => {
+                self.0.left.fetch_add(1, Ordering::Relaxed);
+                Ok(false)
+            }
+            Err(error) => Err(error),
+        }
     }
+}
+
+/// Whether the library said that it does not do this (`CUBLAS_STATUS_INVALID_VALUE`, `.._ARCH_MISMATCH`, `.._NOT_SUPPORTED`), before it
+/// queued anything.
+fn is_refusal(error: &DriverError) -> bool {
+    error.call == "cublasLtMatmul" && matches!(error.code, 7 | 8 | 15)
 }
 
 #[cfg(test)]
@@ -346,5 +450,22 @@ mod tests {
         assert_eq!(super::steps(128..=128), [128]);
         assert_eq!(super::steps(129..=140), [140]);
         assert!(super::steps(RangeInclusive::new(128, 64)).is_empty());
+    }
+
+    #[test]
+    fn the_library_is_asked_once_for_each_number_of_rows() {
+        let shape = LtShape { columns: 64, outputs: 64, output: LtOutput::Bf16 };
+        let table = Table::new(shape, Vec::new(), 65..=68);
+        assert!(table.takes(0, || Ok(true)) && table.takes(0, || unreachable!()));
+        // What it refuses is left to others, and so is what it has no word for.
+        assert!(!table.takes(1, || Ok(false)) && table.refuses(1) && !table.takes(1, || unreachable!()));
+        assert!(!table.takes(2, || Err(LtError::Call { call: "cublasLtMatmulAlgoCheck", status: 1 })));
+        assert!(!table.takes(4, || unreachable!()) && !table.refuses(4) && !table.refuses(3));
+        // A launch that it refuses all the same.
+        table.refuse(0);
+        assert!(!table.takes(0, || unreachable!()));
+        let error = |call, code| DriverError { call, code, name: String::new(), text: String::new() };
+        assert!(is_refusal(&error("cublasLtMatmul", 15)) && !is_refusal(&error("cublasLtMatmul", 14)));
+        assert!(!is_refusal(&error("cuCtxSetCurrent", 15)));
     }
 }

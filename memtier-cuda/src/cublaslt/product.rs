@@ -132,6 +132,27 @@ impl CublasLt {
         Ok(choice)
     }
 
+    /// Whether the library takes this algorithm, chosen for more rows, for so many, within the workspace of the choice. It is asked on
+    /// the host, and queues nothing.
+    pub(super) fn takes(
+        &self,
+        operation: &Operation,
+        choice: &Choice,
+        shape: LtShape,
+        rows: usize,
+    ) -> Result<bool, LtError> {
+        let lt = &*self.0;
+        lt.context.bind()?;
+        let Layouts { weights, x, out } = self.layouts(shape, rows)?;
+        let mut checked = *choice;
+        // SAFETY: live handles, layouts and an algorithm of this library; writes one result.
+        let status = unsafe {
+            let operation = operation.0.raw;
+            (lt.check_choice)(lt.handle, operation, &weights, &x, &out, &out, &choice.algorithm, &mut checked)
+        };
+        Ok(status == 0 && checked.state == 0 && checked.workspace <= choice.workspace)
+    }
+
     /// Queues a product. It takes no memory, of the host neither.
     ///
     /// # Safety

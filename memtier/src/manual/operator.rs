@@ -49,7 +49,8 @@
 //! On a GPU, with `--cublaslt`, cuBLASLt multiplies the rows of prompts where it is installed (the CUDA toolkit has it, and the Python wheel `nvidia-cublas`; its folder
 //! on `LD_LIBRARY_PATH`, or its file in `MEMTIER_CUBLASLT`), in passes of 65 rows and more. Its algorithms are chosen and loaded before
 //! anything is served; what it works in is part of the workspace's line, its own memory part of the library reserve, which is remembered by its
-//! version. Without it memtier's kernels do everything, and the demo's last lines say which of the two it was, and why.
+//! version. Without it memtier's kernels do everything, and so they do what it refuses: the demo's last lines say how many products it had, how
+//! many it refused, or why it had none.
 //! `--batch-invariant` leaves it out, since it sums few rows in another order than many.
 //!
 //! What is done when memory gets short while serving, and the flags and the file for it, is in

@@ -94,7 +94,10 @@ impl std::fmt::Display for Library {
         match self {
             Library::Not(why) => write!(f, "prompts are multiplied by memtier's kernels: {why}"),
             Library::There(plans) => {
-                write!(f, "prompts are multiplied by {plans}")?;
+                write!(f, "prompts are multiplied by {plans}; {} products so far", plans.launched())?;
+                if plans.left() > 0 {
+                    write!(f, "; it refused {}, which memtier's kernels did", plans.left())?;
+                }
                 plans.refused().iter().try_for_each(|error| write!(f, "; {error}"))
             }
         }
