@@ -4,7 +4,7 @@ use std::marker::PhantomData;
 
 use memtier::{Input, LaunchError, Packed, PackedFormat, Place, StableSpan, bf16};
 
-use super::{expect, product, require};
+use super::{Stable, expect, product, require};
 
 /// A format of [`Packed`] tensors that kernels here can read.
 pub trait MatrixFormat: PackedFormat {
@@ -27,7 +27,7 @@ pub trait MatrixFormat: PackedFormat {
 ///     x: StableSpan<'_, bf16, Eager<Cuda>>,
 /// ) -> Result<(), LaunchError> {
 ///     let weights = Matrix::new(weights, 128, 64)?;
-///     project(on, kernels, out, &[weights], Inputs::Plain(x), 1)
+///     project(on, kernels, out, &[weights], Inputs::plain(x), 1)
 /// }
 /// # let _ = layer;
 /// ```
@@ -55,8 +55,8 @@ impl<'a, P: Place> Matrix<'a, P> {
     /// # Errors
     /// [`LaunchError::Shape`] when it has another number of elements, [`LaunchError::Unsupported`] for columns that are no
     /// multiple of 8.
-    pub fn new(span: StableSpan<'a, bf16, P>, rows: usize, columns: usize) -> Result<Self, LaunchError> {
-        let span = Input::<bf16, P>::input(span);
+    pub fn new(span: impl Stable<'a, bf16, P>, rows: usize, columns: usize) -> Result<Self, LaunchError> {
+        let span = Input::<bf16, P>::input(span.stable());
         expect("matrix", product("matrix", &[rows, columns])?, span.units())?;
         Self::checked(span.addr(), span.stream(), rows, columns)
     }

@@ -19,6 +19,7 @@ mod rows;
 mod scaled;
 mod skinny;
 pub(crate) mod sources;
+mod stable;
 mod tiled;
 mod tiled_ring;
 mod tiles;
@@ -37,6 +38,7 @@ pub use project::{Inputs, is_few, project, project_add, project_f32, project_gat
 pub use rope::{HeadNorms, RopeShape, RopeStyle, rope_angles, rope_angles_of, rope_kv_write};
 pub use rows::{begin_pass, embed, gather_rows, philox, sample, softcap};
 pub use scaled::{Fp8Matrix, Nvfp4Matrix, project_fp8, project_nvfp4};
+pub use stable::Stable;
 pub use tiled::{TiledMatrix, is_few_tiled, project_tiled, project_tiled_add, project_tiled_f32, project_tiled_gated};
 pub use tiles::{TileError, Tileable, TiledFormat, Tiling, tile, tile_fp8};
 pub use unpack::{embed_tiled, unpack_tiled};

@@ -8,7 +8,9 @@ use crate::launch::Arg;
 /// What a cache can hold.
 #[diagnostic::on_unimplemented(
     message = "the attention kernels have no cache of `{Self}`",
-    note = "keys and values are `bf16`, `f16` or `F8E4M3`: `BlockPool<GlobalKv<bf16>, Cuda>`"
+    label = "a pool of elements that attention has no kernel for",
+    note = "keys and values are `bf16`, `f16` or `F8E4M3`: `BlockPool<GlobalKv<bf16>, Cuda>`; layers of fewer bits are in pools of `f16`, as \
+            `PagedKv::packed` says"
 )]
 pub trait KvElement: Plain {
     /// The element of queries that attend to such a cache.

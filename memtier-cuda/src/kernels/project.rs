@@ -3,7 +3,7 @@
 use memtier::{Cuda, Fits, Input, Is, LaunchError, Place, Recorder, SameElement, StableSpan, StableSpanMut, bf16};
 
 use super::{
-    Activation, Matrix, aligned,
+    Activation, Matrix, Stable, aligned,
     entries::Kernel,
     expect, narrow, product, require,
     skinny::{FEW, MANY, MOST_ROWS, goes_through_rings, skinny},
@@ -44,7 +44,8 @@ const LONG: usize = 2048;
 /// Outputs of all rows from which on the batch-invariant mode takes that kernel.
 const ENOUGH: usize = 180_000;
 
-/// The inputs of a projection: rows of as many elements as its matrices have columns.
+/// The inputs of a projection: rows of as many elements as its matrices have columns. [`plain`](Self::plain) and
+/// [`normed`](Self::normed) take write views, too, and a span that does not fit is refused with the remedy.
 pub enum Inputs<'a, P> {
     /// As they are.
     Plain(StableSpan<'a, bf16, P>),
@@ -67,6 +68,18 @@ impl<P> Clone for Inputs<'_, P> {
     }
 }
 impl<P> Copy for Inputs<'_, P> {}
+
+impl<'a, P> Inputs<'a, P> {
+    /// Rows as they are: [`Plain`](Self::Plain).
+    pub fn plain(x: impl Stable<'a, bf16, P>) -> Self {
+        Inputs::Plain(x.stable())
+    }
+
+    /// Rows of a residual stream, normalised on the way: [`Normed`](Self::Normed).
+    pub fn normed(x: impl Stable<'a, f32, P>, weight: impl Stable<'a, f32, P>, epsilon: f32) -> Self {
+        Inputs::Normed { x: x.stable(), weight: weight.stable(), epsilon }
+    }
+}
 
 impl<'a, P> From<StableSpan<'a, bf16, P>> for Inputs<'a, P> {
     fn from(x: StableSpan<'a, bf16, P>) -> Self {

@@ -8,7 +8,7 @@ use memtier::{
 };
 
 use super::{
-    Activation, Inputs, TiledFormat, Tiling, aligned,
+    Activation, Inputs, Stable, TiledFormat, Tiling, aligned,
     decode::even_shared,
     entries::Kernel,
     expect, narrow, product,
@@ -62,8 +62,13 @@ impl<'a, P: Place> TiledMatrix<'a, P> {
     ///
     /// # Errors
     /// [`LaunchError::Shape`] when it has another number of bytes, [`LaunchError::Unsupported`] for columns that are no multiple of 32.
-    pub fn new(tiles: StableSpan<'a, u8, P>, tiling: Tiling, rows: usize, columns: usize) -> Result<Self, LaunchError> {
-        let span = Input::<u8, P>::input(tiles);
+    pub fn new(
+        tiles: impl Stable<'a, u8, P>,
+        tiling: Tiling,
+        rows: usize,
+        columns: usize,
+    ) -> Result<Self, LaunchError> {
+        let span = Input::<u8, P>::input(tiles.stable());
         Self::checked((span.addr(), span.stream(), span.units()), tiling, rows, columns)
     }
 

@@ -278,6 +278,17 @@
 //! # Ok(()) }
 //! ```
 //!
+//! ## a product cannot read `{Self}`
+//!
+//! Of `memtier-cuda`. `Matrix::new`, `TiledMatrix::new`, `Inputs::plain` and `Inputs::normed` keep an address for a launch, so they take what
+//! a kernel reads: a `StableSpan`, or `&` of a write view, of the element that is named. `widen` is not undone: take the span from
+//! `step.buffers` or from scratch again. Weights of few bits are bytes that `tile` has made, and a `TiledMatrix`.
+//!
+//! ## the attention kernels have no cache of `{Self}`
+//!
+//! Of `memtier-cuda`. Attention has kernels for pools of `bf16`, `f16` and `F8E4M3`. Layers of Q8_0 and NVFP4 lie in a pool of `f16`, and
+//! `PagedKv::packed` says so by layer.
+//!
 //! ## a kernel cannot write `{Self}`
 //!
 //! Kernels write a `StableSpanMut`: `&mut` of a field of `step.buffers`, of a pool's block or of scratch. A read view stays one:

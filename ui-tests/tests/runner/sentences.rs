@@ -43,7 +43,8 @@ impl Sentence {
 /// What bounds say: the `message` of every `#[diagnostic::on_unimplemented]`, and what constant evaluation stops with.
 pub(crate) fn of_the_core() -> Vec<Sentence> {
     let mut sentences = Vec::new();
-    for source in sources(&workspace().join("memtier/src")) {
+    let folders = ["memtier/src", "memtier-cuda/src"].map(|folder| workspace().join(folder));
+    for source in folders.iter().flat_map(|folder| sources(folder)) {
         for start in
             ["on_unimplemented(\n    message = \"", "on_unimplemented(\n        message = \"", "None => panic!(\""]
         {
