@@ -99,12 +99,6 @@ impl Random for Q6_K {
     }
 }
 
-/// Sums of rows of `x` with rows of weights: rows x outputs.
-pub(crate) fn products(x: &[f64], weights: &[f64], columns: usize) -> Vec<Vec<f64>> {
-    let row = |x: &[f64]| weights.chunks(columns).map(|w| w.iter().zip(x).map(|(w, x)| w * x).sum()).collect();
-    x.chunks(columns).map(row).collect()
-}
-
 /// A matrix of random blocks: its tiles and its values.
 pub(crate) fn matrix<B: Random>(rng: &mut Rng, rows: usize, columns: usize) -> (Vec<u8>, Vec<f64>) {
     let blocks: Vec<B> = (0..rows * columns / B::PER).map(|_| B::random(rng)).collect();

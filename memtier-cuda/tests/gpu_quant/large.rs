@@ -6,8 +6,8 @@ use memtier_cuda::kernels::{
 };
 
 use crate::{
-    blocks::{Random, products},
-    read, rig,
+    blocks::Random,
+    products, read, rig,
     support::{Rig, Rng, distance, rounds, wide},
 };
 

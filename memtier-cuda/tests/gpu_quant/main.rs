@@ -7,7 +7,7 @@ mod normed;
 mod support;
 mod unpacked;
 
-use blocks::{Random, matrix, products};
+use blocks::{Random, matrix};
 use memtier::{Bytes, Q4_0, Q4_1, Q4_K, Q5_0, Q6_K, Q8_0, TableSpec, bf16};
 use memtier_cuda::kernels::{
     Activation, Tileable, TiledMatrix, Tiling, project_tiled, project_tiled_add, project_tiled_f32,
@@ -28,6 +28,12 @@ use read;
 
 fn rig() -> Option<Rig> {
     Rig::new(Bytes::mib(64), pool(16, 16 * 64, 8), TableSpec { rows: 2, columns: 4 })
+}
+
+/// Sums of rows of `x` with rows of weights: rows x outputs.
+fn products(x: &[f64], weights: &[f64], columns: usize) -> Vec<Vec<f64>> {
+    let row = |x: &[f64]| weights.chunks(columns).map(|w| w.iter().zip(x).map(|(w, x)| w * x).sum()).collect();
+    x.chunks(columns).map(row).collect()
 }
 
 /// Every shape of one kind of block; `within` is how far sums may be.

@@ -4,8 +4,8 @@ use memtier::{Q4_1, Q4_K, Q5_0, Q6_K, Q8_0, bf16};
 use memtier_cuda::kernels::{Activation, Inputs, TiledMatrix, project_tiled_f32, project_tiled_gated};
 
 use crate::{
-    blocks::{Random, matrix, products},
-    read, rig,
+    blocks::{Random, matrix},
+    products, read, rig,
     support::{Rig, Rng, distance, wide},
 };
 
