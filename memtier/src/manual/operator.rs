@@ -21,8 +21,8 @@
 //!
 //! While serving, [`memory_report`](crate::Engine::memory_report) has, for each tier, what was planned, what is committed,
 //! what is in use, and the peak; for each pool how many blocks requests hold; what lives on the device and belongs to no
-//! tier; and how often memory was acquired in each phase. The last number of the three must be zero, or equal the planned
-//! commits: an engine that acquires memory while serving is wrong.
+//! tier; and how often memory was acquired while loading, planning and serving. The number for serving must be that of the planned
+//! commits, or zero: an engine that acquires memory while serving is wrong.
 //!
 //! | Tier | What is in it | Goes |
 //! |---|---|---|
@@ -38,8 +38,8 @@
 //! names the one that is too small.
 //!
 //! A whole model is served from an NVIDIA GPU with `--device cuda:N`, by a build with the feature `cuda`: `--budget` is then what may be
-//! taken of the device. Matrices of Q4_0, Q4_1, Q4_K, Q5_0, Q6_K and Q8_0 stay in few bits there: 5 of them a weight for the first three, then
-//! 5.5, 7 and 8.5; others, and all with `--weights bf16`, are bf16. What is multiplied unpacked, in passes of many tokens, is in the line
+//! taken of the device. Matrices of few bits stay so there: a weight of Q4_0, Q4_1 or Q4_K takes 5 bits, of Q5_0 5.5, of Q6_K 7, of Q8_0 8.5.
+//! Others, and all with `--weights bf16`, are bf16. What is multiplied unpacked, in passes of many tokens, is in the line
 //! of the forward scratch. Each recorded pass of `--graphs N` is priced at 2 MiB. The CUDA context is beside the budget.
 //!
 //! The library reserve is what drivers and libraries take for themselves. It is assumed on a machine that was never seen,
@@ -52,6 +52,8 @@
 //! version. Without it memtier's kernels do everything, and so they do what it refuses: the demo's last lines say how many products it had, how
 //! many it refused, or why it had none.
 //! `--batch-invariant` leaves it out, since it sums few rows in another order than many.
+//!
+//! `--kv-type` stores keys and values in fewer bytes, on the CPU and on a GPU: [which types there are](super::kv_types), and what each costs.
 //!
 //! What is done when memory gets short while serving, and the flags and the file for it, is in
 //! [memory policy](super::memory_policy).

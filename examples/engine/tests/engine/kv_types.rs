@@ -214,18 +214,28 @@ fn perplexity(model: RealModel, types: KvTypes, kv_rotation: bool, tokens: usize
     Some(((nll / f64::from(count)).exp(), llm.kv_per_token().count()))
 }
 
-/// The most that each type may move perplexity by, relative to f16.
+/// The most that each type may move perplexity by, relative to f16. `MEMTIER_KV_TYPES="0-3=f16,rest=nvfp4;rest=q8_0"` tells what these cost
+/// instead.
 fn perplexity_stays(model: RealModel, most: [f64; 7]) {
+    let own =
+        TYPES.map(|(dtype, ..)| (KvTypes::all(dtype), true)).into_iter().chain([(KvTypes::all(KvDtype::Q4_0), false)]);
+    let kinds: Vec<_> = match std::env::var("MEMTIER_KV_TYPES") {
+        Ok(asked) => [KvTypes::default()]
+            .into_iter()
+            .chain(asked.split(';').map(|types| types.parse().unwrap()))
+            .map(|types| (types, true, f64::INFINITY))
+            .collect(),
+        Err(_) => own.zip(most).map(|((types, rotates), most)| (types, rotates, most)).collect(),
+    };
     let mut exact = None;
-    let kinds = TYPES.map(|(dtype, ..)| (dtype, true)).into_iter().chain([(KvDtype::Q4_0, false)]);
-    for ((dtype, rotates), most) in kinds.zip(most) {
-        let Some((perplexity, bytes)) = perplexity(model, KvTypes::all(dtype), rotates, TOKENS) else { return };
+    for (types, rotates, most) in kinds {
+        let Some((perplexity, bytes)) = perplexity(model, types.clone(), rotates, TOKENS) else { return };
         let exact = *exact.get_or_insert(perplexity);
         let off = perplexity / exact - 1.0;
         let how = if rotates { "" } else { ", rows as they are" };
         let name = model.name;
-        println!("{name} {dtype}{how}: {bytes} bytes a token, perplexity {perplexity:.4}, {:+.3} %", 100.0 * off);
-        assert!(off.abs() <= most, "{name} {dtype}{how}: {off}");
+        println!("{name} {types}{how}: {bytes} bytes a token, perplexity {perplexity:.4}, {:+.3} %", 100.0 * off);
+        assert!(off.abs() <= most, "{name} {types}{how}: {off}");
     }
 }
 
