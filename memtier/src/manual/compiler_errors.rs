@@ -148,6 +148,8 @@
 //!   `macros/shape-calculated-with-bytes`. Convert with a function that says how: `tokens.in_blocks_of(per_block)`.
 //! * `expected StableSpan<..>`: there is no way from an address or a device span to a stable span, nor from one place to another.
 //!   `span/stable-span-from-a-device-span`, `span/stable-span-from-a-raw-pointer`, `span/places-exchanged`.
+//! * `expected Matrix<'_, Captured<..>>, found Matrix<'_, Eager<..>>`: a matrix is of the place that its span was taken at. Make it in
+//!   `record`, from the capture's own view: `graph/matrix-of-a-step-in-a-capture`.
 //! * `expected Owned<.., EnginePersistent>`: a field belongs to one tier. `tier/resident-field-in-a-persistent-slot`.
 //! * `expected Graph<..>`, `Stream<..>`: a graph belongs to its bundle, a stream to a space. `graph/graph-of-another-bundle`,
 //!   `launch/stream-of-another-space`.
@@ -155,6 +157,9 @@
 //! * The body of a CPU operation and its arguments: `launch/body-without-an-argument`, `launch/body-of-other-elements`. The body takes a
 //!   tuple with one slice for each argument, in their order.
 //! * A layout is no storage: `attacks/p1-dry-storage-kept-at-address-zero`.
+//!
+//! E0271, *type mismatch resolving `<f16 as KvElement>::Query == bf16`*: attention takes queries of the element that goes with the pool, bf16
+//! for a pool of bf16, f16 for f16 and F8E4M3. Have `rope_kv_write` write them as such: `kv/queries-of-another-element-than-the-cache`.
 //!
 //! E0061 and E0063, *missing*: an argument or a field is left out that the system needs. `kv/retire-without-a-fence` (a proof),
 //! `phase/kept-part-without-a-size` (what the next model wants), `phase/part-without-a-line` and `phase/part-without-a-size` (a part that
