@@ -11,7 +11,8 @@ struct i8 {
 };
 
 // Two e2m1. 16 of a vector have a scale, a ue4m3, and each vector has an f32: NVFP4. Of eight elements in a word the even ones are in the
-// low half and the odd ones in the high half, so that those at one place of both halves are neighbours.
+// low half and the odd ones in the high half, so that those at one place of both halves are neighbours. In a half, what follows the sign of
+// element i (exponent and mantissa, three bits) begins at bit 9 - 3 i, and its sign is bit 15, 12, 14 or 13.
 struct f4x2 {
     u8 bits;
 };
@@ -40,7 +41,7 @@ template <> struct Cache<f4x2> {
     typedef f16 Query;
     static constexpr int BITS = 4;
     static constexpr bool GROUPED = true, SCALED = true;
-    static constexpr float TIMES = 256.0f;
+    static constexpr float TIMES = 16384.0f;
 };
 
 // Units of E in a vector of DIM elements, and bytes of its groups' scales.
@@ -67,11 +68,24 @@ __device__ __forceinline__ u32 two_i8(u32 word, u32 which) {
     return minus_f16x2(__byte_perm(word ^ 0x80808080u, 0x64646464u, which), 0x64806480u);
 }
 
-// The e2m1 at place `i` of both halves of a word as f16, times 2^-14: exponent and mantissa in their places.
-__device__ __forceinline__ u32 two_e2m1(u32 word, int i) {
-    u32 turned = word << (12 - 4 * i);
-    return (turned & 0x80008000u) | (turned >> 3 & 0x0e000e00u);
+// The eight e2m1 of a word as four pairs of f16, times 2^-14: a pair is at one place of both halves. Exponent and mantissa of the first are
+// in their places already, with its sign; shifts bring the others there. Multiplications are shifts that take another unit than the masks.
+__device__ __forceinline__ void eight_e2m1(u32 (&pairs)[4], u32 word) {
+    constexpr u32 IN_PLACE = 0x8e008e00u;
+    pairs[0] = word & IN_PLACE;
+    pairs[1] = word << 3 & IN_PLACE;
+    pairs[2] = (word & 0x40384038u) * 66 & IN_PLACE;  // the sign by one, the rest by six
+    pairs[3] = (word & 0x20072007u) * 516 & IN_PLACE; // by two and by nine
+}
+// Where the four bits of an e2m1 are in the half of a word for its place `i` there.
+__device__ __forceinline__ u32 place_e2m1(u32 bits, u32 i) {
+    u32 sign = bits >> 3, rest = bits & 7;
+    return sign << (i == 0 ? 15 : i == 1 ? 12 : i == 2 ? 14 : 13) | rest << (9 - 3 * i);
 }
 
-// Two ue4m3, in the upper bytes of both halves of a word, as f16, times 2^6. What is in the lower bytes does not matter.
-__device__ __forceinline__ u32 two_ue4m3(u32 word) { return times_f16x2((word & 0x7f007f00u) >> 1, 0x74007400u); }
+// Two e4m3, in the lower half of a word, as f16.
+__device__ __forceinline__ u32 two_e4m3(u32 word) {
+    u32 y;
+    asm("{\n.reg .b16 l, h;\nmov.b32 {l, h}, %1;\ncvt.rn.f16x2.e4m3x2 %0, l;\n}" : "=r"(y) : "r"(word));
+    return y;
+}

@@ -1,17 +1,18 @@
 // Paged decode attention: one query a sequence, keys and values in pages. One block handles one sequence, one key/value
-// head with up to 16 of its query heads, and one share of the tokens. Blocks of a sequence's shares leave partial results;
+// head with up to eight or sixteen of its query heads, and one share of the tokens. Blocks of a sequence's shares leave partial results;
 // the last one to arrive merges them in the order of the shares, so the result does not depend on timing.
 //
 // The shares are made on the device from the real lengths: the grid is fixed, and a graph may replay it for any lengths. A short
 // sequence has fewer shares than the grid: merging them would take longer than they save.
 //
 // Inside of a block every warp works for itself: it takes every WARPS-th tile of tokens, copies keys and values into its
-// own ring of three buffers two copies ahead, multiplies on the tensor cores (the query heads are the 16 rows), and keeps
-// its own softmax state and sums. There is no barrier until the warps are merged at the end.
+// own ring of three buffers two copies ahead, multiplies on the tensor cores, and keeps its own softmax state and sums. There is no
+// barrier until the warps are merged at the end.
+//
+// Keys and values are the left operands, whose rows are 16 tokens or 16 elements; query heads are the columns, eight of a product. So few
+// heads waste less of a product, and a lane has half as many scores and sums as with heads for rows. More than eight heads are two products.
 #include "common.cuh"
 #include "decode_tile.cuh"
-#define MERGED 8 // shares that are merged at a time
-
 // Stores four sums over their weight; zeros where there is none.
 __device__ __forceinline__ void store_four(bf16 *to, float4 total, float all) {
     float by = all > 0.0f ? 1.0f / all : 0.0f;
@@ -20,6 +21,7 @@ __device__ __forceinline__ void store_four(bf16 *to, float4 total, float all) {
 
 // Merges four elements of one head over its shares, in their order, MERGED of them at a time: a part is `dim` sums, the maximum
 // and the weight.
+template <int MERGED>
 __device__ __forceinline__ void merge_shares(bf16 *to, const float *parts, u32 d, u32 dim, u32 shares) {
     float most = NEGATIVE_INFINITY, all = 0.0f;
     float4 total = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
@@ -55,17 +57,17 @@ __device__ __forceinline__ void merge_shares(bf16 *to, const float *parts, u32 d
     store_four(to, total, all);
 }
 
-template <typename E, int DIM> __device__ __forceinline__ void decode(const DecodeArgs<E> a) {
+template <typename E, int DIM, int COLUMNS> __device__ __forceinline__ void decode(const DecodeArgs<E> a) {
     using S = Shape<E, DIM>;
     using Q = typename Cache<E>::Query;
-    constexpr int TOKENS = S::TOKENS, WARPS = S::WARPS, THREADS = WARPS * 32;
+    constexpr int TOKENS = S::TOKENS, WARPS = S::WARPS, THREADS = WARPS * 32, MINE = 8 * COLUMNS; // heads of this block
     extern __shared__ __align__(128) u8 shared[];
-    __shared__ float states[WARPS][2][HEADS]; // maximum and weight of every warp and head
+    __shared__ float states[WARPS][2][MINE]; // maximum and weight of every warp and head
     __shared__ bool last;
 
-    u32 share = blockIdx.x, sequence = blockIdx.z, groups = (a.group + HEADS - 1) / HEADS, heads = a.kv_heads * a.group;
-    u32 kv_head = blockIdx.y / groups, first = blockIdx.y % groups * HEADS;
-    u32 here = min((u32)HEADS, a.group - first); // query heads of this block
+    u32 share = blockIdx.x, sequence = blockIdx.z, groups = (a.group + MINE - 1) / MINE, heads = a.kv_heads * a.group;
+    u32 kv_head = blockIdx.y / groups, first = blockIdx.y % groups * MINE;
+    u32 here = min((u32)MINE, a.group - first); // of them are there
     u64 cell = (u64)sequence * heads + kv_head * a.group + first; // its first output row
     u32 t = threadIdx.x, lane = t % 32, warp = t / 32;
     u32 g = lane / 4, c = lane % 4; // row and column of the matrix instructions' fragments
@@ -84,39 +86,45 @@ template <typename E, int DIM> __device__ __forceinline__ void decode(const Deco
     const u32 *ids = work.ids;
 
     u32 ring = shared_address(shared) + warp * RING * S::SLOT;
-    u64 values = (u64)a.kv_heads * a.block_tokens * S::UNITS; // from a key to its value
     u32 tile = work.from_tile, slot = 0;
-    Place<E, DIM> next = place_of<E, DIM>(a, ids, tile, tile < to_tile ? end : 0, kv_head);
-    Place<E, DIM> third = place_of<E, DIM>(a, ids, tile + WARPS, tile + WARPS < to_tile ? end : 0, kv_head);
+    Cursor cursor{tile * TOKENS / a.block_tokens, tile * TOKENS % a.block_tokens};
+    Cursor step{WARPS * TOKENS / a.block_tokens, WARPS * TOKENS % a.block_tokens};
+    Place<E, DIM> next = place_of<E, DIM>(a, ids, cursor, step, tile, start, tile < to_tile ? end : 0, kv_head);
+    Place<E, DIM> third = place_of<E, DIM>(a, ids, cursor, step, tile + WARPS, start, tile + WARPS < to_tile ? end : 0, kv_head);
     u32 pages = pages_of<E, DIM>(next);
+    bool whole = next.whole;
     if (tile < to_tile) {
-        copy_tile<E, DIM>(a, ring, next, 0, tile, start, end, lane);
+        copy_tile<E, DIM, false>(a, ring, next, tile, start, end, lane);
         commit_copies();
-        copy_tile<E, DIM>(a, ring + S::SLOT, next, values, tile, start, end, lane);
+        copy_tile<E, DIM, true>(a, ring + S::SLOT, next, tile, start, end, lane);
         commit_copies();
-        if (tile + WARPS < to_tile)
-            copy_tile<E, DIM>(a, ring + 2 * S::SLOT, third, 0, tile + WARPS, start, end, lane);
+        if (tile + WARPS < to_tile) copy_tile<E, DIM, false>(a, ring + 2 * S::SLOT, third, tile + WARPS, start, end, lane);
         commit_copies();
     }
 
-    Scales<E, DIM> scales = scales_of<E, DIM>(a, next, tile, start, end, lane);
-    // The queries of all heads, as left operands.
-    u32 query[DIM / 16][4];
+    // The queries of all heads, as right operands.
+    u32 query[COLUMNS][DIM / 16][2];
+    // Rows are elements of values, columns heads 2c and 2c + 1.
+    float sums[COLUMNS][DIM / 16][4];
+    // Of those heads; a weight is this lane's part of it.
+    float most[COLUMNS][2], weight[COLUMNS][2];
 #pragma unroll
-    for (int k = 0; k < DIM / 16; k++)
+    for (int m = 0; m < COLUMNS; m++) {
+        u32 head = m * 8 + g;
 #pragma unroll
-        for (int i = 0; i < 4; i++) {
-            u32 head = g + i % 2 * 8, d = query_element<E>(k, i, c);
-            query[k][i] = head < here ? *reinterpret_cast<const u32 *>(a.q + (cell + head) * DIM + d) : 0;
-        }
-
-    float sums[DIM / 8][4];
+        for (int k = 0; k < DIM / 16; k++)
 #pragma unroll
-    for (int d = 0; d < DIM / 8; d++)
+            for (int i = 0; i < 2; i++) {
+                const Q *from = a.q + (cell + head) * DIM + query_element<E, DIM>(k, i, c);
+                query[m][k][i] = head < here ? *reinterpret_cast<const u32 *>(from) : 0;
+            }
 #pragma unroll
-        for (int i = 0; i < 4; i++) sums[d][i] = 0.0f;
-    // Of rows g and g + 8; a weight is this lane's part of it.
-    float most[2] = {NEGATIVE_INFINITY, NEGATIVE_INFINITY}, weight[2] = {0.0f, 0.0f};
+        for (int d = 0; d < DIM / 16; d++)
+#pragma unroll
+            for (int i = 0; i < 4; i++) sums[m][d][i] = 0.0f;
+        most[m][0] = most[m][1] = NEGATIVE_INFINITY;
+        weight[m][0] = weight[m][1] = 0.0f;
+    }
 
     for (; tile < to_tile; tile += WARPS) {
         // Keys. Two younger copies may still be on their way: this tile's values and the next one's keys.
@@ -126,69 +134,114 @@ template <typename E, int DIM> __device__ __forceinline__ void decode(const Deco
         bool more = tile + WARPS < to_tile;
         next = third;
         u32 beyond = tile + 2 * WARPS;
-        third = place_of<E, DIM>(a, ids, beyond, beyond < to_tile ? end : 0, kv_head);
-        float score[TOKENS / 8][4];
+        third = place_of<E, DIM>(a, ids, cursor, step, beyond, start, beyond < to_tile ? end : 0, kv_head);
+        // Rows are tokens g and g + 8 of 16, columns heads.
+        float score[COLUMNS][TOKENS / 16][4], of_value[TOKENS / 16][2];
 #pragma unroll
-        for (int n = 0; n < TOKENS / 8; n++) {
+        for (int n = 0; n < TOKENS / 16; n++) {
+            float tokens[COLUMNS][4] = {};
+            score_tokens<E, DIM, COLUMNS>(tokens, query, buffer, n * 16, lane);
 #pragma unroll
-            for (int i = 0; i < 4; i++) score[n][i] = 0.0f;
-            score_tokens<E, DIM>(score[n], query, buffer, n * 8, lane);
+            for (int late = 0; late < 2; late++) {
+                float by = a.scale_log2 * Cache<E>::TIMES;
+                if constexpr (S::SCALED) {
+                    u32 scales = buffer + S::SCALES + (n * 16 + late * 8 + g) * 4;
+                    by *= __uint_as_float(load_shared_word(scales));
+                    of_value[n][late] = __uint_as_float(load_shared_word(scales + TOKENS * 4));
+                }
+#pragma unroll
+                for (int m = 0; m < COLUMNS; m++)
+#pragma unroll
+                    for (int r = 0; r < 2; r++) score[m][n][2 * late + r] = tokens[m][2 * late + r] * by;
+            }
         }
         __syncwarp(); // everybody has read the keys: the next values go where they were
-        if (more) copy_tile<E, DIM>(a, buffer, next, values, tile + WARPS, start, end, lane);
+        if (more) copy_tile<E, DIM, true>(a, buffer, next, tile + WARPS, start, end, lane);
         commit_copies();
 
-        // Softmax over the tile. With scales, the largest of scores plus the logarithm of the value's scale is what all are
-        // relative to: then a weight times its scale is at most one, whatever the scales are.
-        float of_key[S::SCALED ? TOKENS / 8 : 1][2], of_value[S::SCALED ? TOKENS / 8 : 1][2];
-        if constexpr (S::SCALED) {
+        // The cap is on the natural score; `softcap` and `scale_log2` are both in units of log2(e).
+        if (a.softcap > 0.0f) {
+            float inward = __fdividef(1.0f, a.softcap);
 #pragma unroll
-            for (int n = 0; n < TOKENS / 8; n++)
+            for (int m = 0; m < COLUMNS; m++)
 #pragma unroll
-                for (int i = 0; i < 2; i++) {
-                    u32 from = n * 8 % 32 + c * 2 + i;
-                    of_key[n][i] = __shfl_sync(FULL, scales.key[n / 4], from) * a.scale_log2;
-                    of_value[n][i] = __shfl_sync(FULL, scales.value[n / 4], from);
+                for (int n = 0; n < TOKENS / 16; n++)
+#pragma unroll
+                    for (int i = 0; i < 4; i++) score[m][n][i] = a.softcap * tanh_exp(score[m][n][i] * inward);
+        }
+        if (!whole) {
+#pragma unroll
+            for (int n = 0; n < TOKENS / 16; n++)
+#pragma unroll
+                for (int late = 0; late < 2; late++) {
+                    u32 token = tile * TOKENS + n * 16 + late * 8 + g;
+                    if (pages >> n & 1 && token >= start && token < end) continue;
+#pragma unroll
+                    for (int m = 0; m < COLUMNS; m++) score[m][n][2 * late] = score[m][n][2 * late + 1] = NEGATIVE_INFINITY;
+                    if (S::SCALED) of_value[n][late] = 1.0f;
                 }
-            if (more) scales = scales_of<E, DIM>(a, next, tile + WARPS, start, end, lane);
         }
-        float now[2] = {most[0], most[1]};
+        // Softmax over the tile. With scales, the largest of scores plus the logarithm of the value's scale is what all are
+        // relative to: then a weight times its scale is small, whatever the scales are. What they are relative to follows only when it
+        // grew by more than 2^8: until then the sums need no rescaling.
+        float now[COLUMNS][2], rescale[COLUMNS][2];
 #pragma unroll
-        for (int n = 0; n < TOKENS / 8; n++)
+        for (int m = 0; m < COLUMNS; m++) now[m][0] = now[m][1] = NEGATIVE_INFINITY;
 #pragma unroll
-            for (int i = 0; i < 4; i++) {
-                u32 token = tile * TOKENS + n * 8 + c * 2 + i % 2;
-                bool there = (pages >> (n / 2) & 1) && token >= start && token < end;
-                float s = score[n][i] * (S::SCALED ? of_key[n * S::SCALED][i % 2] : a.scale_log2);
-                // The cap is on the natural score; `softcap` and `scale_log2` are both in units of log2(e).
-                if (a.softcap > 0.0f) s = a.softcap * tanh_exp(s / a.softcap);
-                score[n][i] = there ? s : NEGATIVE_INFINITY;
-                now[i / 2] = fmaxf(now[i / 2], S::SCALED ? score[n][i] + log2_fast(fmaxf(of_value[n * S::SCALED][i % 2], 1e-30f)) : score[n][i]);
+        for (int n = 0; n < TOKENS / 16; n++)
+#pragma unroll
+            for (int late = 0; late < 2; late++) {
+                float log = S::SCALED ? log2_fast(fmaxf(of_value[n][late], 1e-30f)) : 0.0f;
+#pragma unroll
+                for (int m = 0; m < COLUMNS; m++)
+#pragma unroll
+                    for (int r = 0; r < 2; r++) {
+                        float with = score[m][n][2 * late + r];
+                        if (S::SCALED) with += log;
+                        now[m][r] = fmaxf(now[m][r], with);
+                    }
             }
-        float rescale[2];
 #pragma unroll
-        for (int r = 0; r < 2; r++) {
-            now[r] = fmaxf(now[r], __shfl_xor_sync(FULL, now[r], 1));
-            now[r] = fmaxf(now[r], __shfl_xor_sync(FULL, now[r], 2));
-            rescale[r] = now[r] == most[r] ? 1.0f : exp2_fast(most[r] - now[r]);
-            most[r] = now[r];
-            weight[r] *= rescale[r];
-            if (now[r] == NEGATIVE_INFINITY) now[r] = 0.0f; // no token yet: everything below is 2^-inf
-        }
+        for (int step = 4; step < 32; step *= 2)
 #pragma unroll
-        for (int n = 0; n < TOKENS / 8; n++)
+            for (int m = 0; m < COLUMNS; m++)
 #pragma unroll
-            for (int i = 0; i < 4; i++) {
-                score[n][i] = exp2_fast(score[n][i] - now[i / 2]);
-                weight[i / 2] += score[n][i];
-                if (S::SCALED) score[n][i] *= of_value[n * S::SCALED][i % 2];
+                for (int r = 0; r < 2; r++) now[m][r] = fmaxf(now[m][r], __shfl_xor_sync(FULL, now[m][r], step));
+        bool grown = false;
+#pragma unroll
+        for (int m = 0; m < COLUMNS; m++)
+#pragma unroll
+            for (int r = 0; r < 2; r++) {
+                bool higher = now[m][r] > most[m][r] + 8.0f;
+                grown |= higher;
+                rescale[m][r] = higher ? exp2_fast(most[m][r] - now[m][r]) : 1.0f;
+                if (higher) most[m][r] = now[m][r];
+                weight[m][r] *= rescale[m][r];
+                now[m][r] = most[m][r] == NEGATIVE_INFINITY ? 0.0f : most[m][r]; // no token yet: everything below is 2^-inf
             }
-        if (__any_sync(FULL, rescale[0] != 1.0f || rescale[1] != 1.0f)) {
+        if (__any_sync(FULL, grown)) {
 #pragma unroll
-            for (int d = 0; d < DIM / 8; d++)
+            for (int m = 0; m < COLUMNS; m++)
 #pragma unroll
-                for (int i = 0; i < 4; i++) sums[d][i] *= rescale[i / 2];
+                for (int d = 0; d < DIM / 16; d++)
+#pragma unroll
+                    for (int i = 0; i < 4; i++) sums[m][d][i] *= rescale[m][i % 2];
         }
+        // The weights, as right operands: heads are columns, so 8 x 8 of them are transposed.
+        u32 p[TOKENS / 16][COLUMNS][2];
+#pragma unroll
+        for (int n = 0; n < TOKENS / 16; n++)
+#pragma unroll
+            for (int m = 0; m < COLUMNS; m++)
+#pragma unroll
+                for (int late = 0; late < 2; late++) {
+                    float low = exp2_fast(score[m][n][2 * late] - now[m][0]);
+                    float high = exp2_fast(score[m][n][2 * late + 1] - now[m][1]);
+                    weight[m][0] += low;
+                    weight[m][1] += high;
+                    if (S::SCALED) low *= of_value[n][late], high *= of_value[n][late];
+                    p[n][m][late] = transposed(to_pair(low, high, (const Q *)nullptr));
+                }
 
         // Values.
         slot = slot == 2 ? 0 : slot + 1;
@@ -196,53 +249,47 @@ template <typename E, int DIM> __device__ __forceinline__ void decode(const Deco
         __syncwarp();
         buffer = ring + slot * S::SLOT;
 #pragma unroll
-        for (int k = 0; k < TOKENS / 16; k++) {
-            u32 p[4];
-#pragma unroll
-            for (int i = 0; i < 4; i++)
-                p[i] = to_pair(score[2 * k + i / 2][i % 2 * 2], score[2 * k + i / 2][i % 2 * 2 + 1], (const Q *)nullptr);
-            add_values<E, DIM>(sums, p, buffer, k * 16, lane);
-        }
+        for (int n = 0; n < TOKENS / 16; n++) add_values<E, DIM, COLUMNS>(sums, p[n], buffer, n * 16, lane);
         __syncwarp();
-        if (beyond < to_tile) copy_tile<E, DIM>(a, buffer, third, 0, beyond, start, end, lane);
+        if (beyond < to_tile) copy_tile<E, DIM, false>(a, buffer, third, beyond, start, end, lane);
         commit_copies();
         slot = slot == 2 ? 0 : slot + 1;
         pages = pages_of<E, DIM>(next);
+        whole = next.whole;
     }
 
     // The warps of this block, in order.
     wait_copies<0>();
 #pragma unroll
-    for (int r = 0; r < 2; r++) {
-        weight[r] += __shfl_xor_sync(FULL, weight[r], 1);
-        weight[r] += __shfl_xor_sync(FULL, weight[r], 2);
-        if (c == 0) {
-            states[warp][0][g + r * 8] = most[r];
-            states[warp][1][g + r * 8] = weight[r];
-        }
-    }
-    __syncthreads();
-    float *merged = reinterpret_cast<float *>(shared); // [WARPS][HEADS][DIM]
+    for (int m = 0; m < COLUMNS; m++)
 #pragma unroll
-    for (int r = 0; r < 2; r++) {
-        u32 head = g + r * 8;
-        if (head >= here) continue;
-        float top = NEGATIVE_INFINITY;
+        for (int r = 0; r < 2; r++) {
+            u32 head = m * 8 + 2 * c + r;
 #pragma unroll
-        for (int w = 0; w < WARPS; w++) top = fmaxf(top, states[w][0][head]);
-        float factor = most[r] == NEGATIVE_INFINITY ? 0.0f : exp2_fast(most[r] - top);
-        float *to = merged + (warp * HEADS + head) * DIM;
-#pragma unroll
-        for (int d = 0; d < DIM / 8; d++) {
-            float *at = to + value_element<E>(d, c);
-            if constexpr (Apart<E>::BY == 1) {
-                *reinterpret_cast<float2 *>(at) = make_float2(sums[d][2 * r] * factor, sums[d][2 * r + 1] * factor);
-            } else {
-                at[0] = sums[d][2 * r] * factor;
-                at[Apart<E>::BY] = sums[d][2 * r + 1] * factor;
+            for (int step = 4; step < 32; step *= 2) weight[m][r] += __shfl_xor_sync(FULL, weight[m][r], step);
+            if (g == 0) {
+                states[warp][0][head] = most[m][r];
+                states[warp][1][head] = weight[m][r];
             }
         }
-    }
+    __syncthreads();
+    float *merged = reinterpret_cast<float *>(shared); // [WARPS][MINE][PART]
+#pragma unroll
+    for (int m = 0; m < COLUMNS; m++)
+#pragma unroll
+        for (int r = 0; r < 2; r++) {
+            u32 head = m * 8 + 2 * c + r;
+            if (head >= here) continue;
+            float top = NEGATIVE_INFINITY;
+#pragma unroll
+            for (int w = 0; w < WARPS; w++) top = fmaxf(top, states[w][0][head]);
+            float factor = most[m][r] == NEGATIVE_INFINITY ? 0.0f : exp2_fast(most[m][r] - top) * Cache<E>::TIMES;
+            float *to = merged + (warp * MINE + head) * S::PART;
+#pragma unroll
+            for (int d = 0; d < DIM / 16; d++)
+#pragma unroll
+                for (int late = 0; late < 2; late++) to[value_element<E>(d, g, late)] = sums[m][d][2 * late + r] * factor;
+        }
     __syncthreads();
     for (u32 i = t; i < here * (DIM / 4); i += THREADS) {
         u32 head = i / (DIM / 4), d = i % (DIM / 4) * 4;
@@ -252,7 +299,7 @@ template <typename E, int DIM> __device__ __forceinline__ void decode(const Deco
         for (int w = 0; w < WARPS; w++) top = fmaxf(top, states[w][0][head]);
 #pragma unroll
         for (int w = 0; w < WARPS; w++) {
-            float4 it = *reinterpret_cast<const float4 *>(merged + (w * HEADS + head) * DIM + d);
+            float4 it = *reinterpret_cast<const float4 *>(merged + (w * MINE + head) * S::PART + d);
             total = make_float4(total.x + it.x, total.y + it.y, total.z + it.z, total.w + it.w);
             float there = states[w][0][head];
             all += there == NEGATIVE_INFINITY ? 0.0f : states[w][1][head] * exp2_fast(there - top);
@@ -271,7 +318,7 @@ template <typename E, int DIM> __device__ __forceinline__ void decode(const Deco
     // The shares of this sequence: the last block to arrive merges them.
     __syncthreads();
     if (t == 0) {
-        u32 *arrived = a.arrived + ((u64)sequence * a.kv_heads + kv_head) * groups + first / HEADS;
+        u32 *arrived = a.arrived + ((u64)sequence * a.kv_heads + kv_head) * groups + first / MINE;
         // Wraps to zero at the last one: ready for the next launch.
         last = arrive(arrived, shares - 1) == shares - 1;
     }
@@ -280,7 +327,14 @@ template <typename E, int DIM> __device__ __forceinline__ void decode(const Deco
     const float *parts = a.partial + cell * gridDim.x * (DIM + 4);
     for (u32 i = t; i < here * (DIM / 4); i += THREADS) {
         u32 head = i / (DIM / 4), d = i % (DIM / 4) * 4;
-        merge_shares(a.out + (cell + head) * DIM + d, parts + (u64)head * gridDim.x * (DIM + 4), d, DIM, shares);
+        bf16 *to = a.out + (cell + head) * DIM + d;
+        const float *part = parts + (u64)head * gridDim.x * (DIM + 4);
+        if (shares <= 4)
+            merge_shares<4>(to, part, d, DIM, shares);
+        else if (shares <= 8)
+            merge_shares<8>(to, part, d, DIM, shares);
+        else
+            merge_shares<16>(to, part, d, DIM, shares);
     }
 }
 
@@ -291,27 +345,33 @@ template <typename E, int DIM> __device__ __forceinline__ void decode(const Deco
 #define RESIDENT(BLOCKS) BLOCKS
 #endif
 
-#define ENTRY(KV, DIM, THREADS, BLOCKS)                                                                                \
-    extern "C" __global__ void __launch_bounds__(THREADS, RESIDENT(BLOCKS)) paged_decode_##KV##_d##DIM(                \
+#define ENTRY(KV, NAME, DIM, COLUMNS, THREADS, BLOCKS)                                                                 \
+    extern "C" __global__ void __launch_bounds__(THREADS, RESIDENT(BLOCKS)) paged_decode_##KV##_##NAME(                \
         bf16 *out, float *partial, u32 *arrived, const Cache<KV>::Query *q, const KV *slab, const u32 *ids, const u32 *rows,         \
         const u32 *lengths, u64 pool, u64 block_stride, u64 layer_base, u32 block_tokens, u32 table_rows,              \
         u32 table_columns, u32 kv_heads, u32 group, u32 window, float scale_log2, float softcap) {                     \
-        decode<KV, DIM>(DecodeArgs<KV>{out, partial, arrived, q, slab, ids, rows, lengths, pool, block_stride,         \
-                                       layer_base, block_tokens, table_rows, table_columns, kv_heads, group, window,   \
-                                       scale_log2, softcap});                                                          \
+        decode<KV, DIM, COLUMNS>(DecodeArgs<KV>{out, partial, arrived, q, slab, ids, rows, lengths, pool, block_stride, \
+                                                layer_base, block_tokens, table_rows, table_columns, kv_heads, group,  \
+                                                window, scale_log2, softcap});                                         \
     }
 
-ENTRY(bf16, 64, 128, 4)
-ENTRY(bf16, 128, 128, 3)
-ENTRY(bf16, 256, 128, 2)
-ENTRY(f8, 64, 128, 2)
-ENTRY(f8, 128, 128, 3)
-ENTRY(f8, 256, 128, 2)
-ENTRY(f16, 64, 128, 4)
-ENTRY(f16, 128, 128, 3)
-ENTRY(f16, 256, 128, 2)
-ENTRY(i8, 64, 128, 2)
-ENTRY(i8, 128, 128, 3)
-ENTRY(i8, 256, 128, 2)
-ENTRY(f4x2, 64, 128, 2)
-ENTRY(f4x2, 128, 128, 2)
+ENTRY(bf16, d64, 64, 1, 128, 4)
+ENTRY(bf16, d128, 128, 1, 128, 4)
+ENTRY(bf16, d256, 256, 1, 128, 2)
+ENTRY(f8, d64, 64, 1, 128, 3)
+ENTRY(f8, d128, 128, 1, 128, 4)
+ENTRY(f8, d256, 256, 1, 128, 2)
+ENTRY(f16, d64, 64, 1, 128, 4)
+ENTRY(f16, d128, 128, 1, 128, 4)
+ENTRY(f16, d256, 256, 1, 128, 2)
+ENTRY(i8, d64, 64, 1, 128, 3)
+ENTRY(i8, d128, 128, 1, 128, 4)
+ENTRY(i8, d256, 256, 1, 128, 2)
+ENTRY(f4x2, d64, 64, 1, 128, 3)
+ENTRY(f4x2, d128, 128, 1, 128, 3)
+// For more than eight heads to a key/value head.
+ENTRY(bf16, d128_wide, 128, 2, 128, 2)
+ENTRY(f8, d128_wide, 128, 2, 128, 2)
+ENTRY(f16, d128_wide, 128, 2, 128, 2)
+ENTRY(i8, d128_wide, 128, 2, 128, 2)
+ENTRY(f4x2, d128_wide, 128, 2, 128, 2)

@@ -4,8 +4,7 @@
 #include "cache.cuh"
 #include "common.cuh"
 #include "mma.cuh"
-#define HEADS 16 // query heads of a block: the rows of a matrix instruction
-#define RING 3   // buffers of a warp
+#define RING 3 // buffers of a warp
 
 template <typename E> struct DecodeArgs {
     bf16 *out;           // [batch][heads][DIM]
@@ -29,9 +28,9 @@ template <typename E, int DIM> struct Shape {
     static constexpr int ROW = DIM * BITS / 8;                    // bytes of a row
     static constexpr int WARPS = 4;
 #if __CUDA_ARCH__ >= 1200
-    static constexpr bool SMALL = BITS == 4 || (GROUPED && DIM < 256); // two blocks of a multiprocessor with their scales
+    static constexpr bool SMALL = BITS < 16 && DIM < 256; // two blocks of a multiprocessor with their scales
 #else
-    static constexpr bool SMALL = BITS == 4; // of four bits there are enough in half of it
+    static constexpr bool SMALL = ROW == 32; // more tokens than 64 want too many registers
 #endif
     static constexpr int BUFFER = ROW == 512 ? 8192 : SMALL ? 2048 : 4096;
     static constexpr int TOKENS = BUFFER / ROW;                   // of a warp's tile
@@ -39,16 +38,19 @@ template <typename E, int DIM> struct Shape {
     static constexpr int CHUNKS = ROW / 16;                       // 16-byte chunks of a row
     static constexpr int AT_ONCE = 32 / CHUNKS;                   // rows that a warp copies at once
     static constexpr int GROUPS = Vector<E, DIM>::GROUPS;         // bytes of scales behind a buffer, for each row
-    static constexpr int SLOT = BUFFER + TOKENS * GROUPS;         // a buffer with them
-    static constexpr int SHARED = DIM == 256 ? 96 << 10 : GROUPED && !SMALL ? 51 << 10 : 48 << 10; // what the wrapper asks for
-    static_assert(SHARED >= WARPS * RING * SLOT, "the rings fit");
-    static_assert(SHARED >= WARPS * HEADS * DIM * 4, "the merge of the warps fits into the place of their rings");
+    static constexpr int SCALES = BUFFER + TOKENS * GROUPS;       // where the scales of keys and of values are behind keys
+    static constexpr int SLOT = SCALES + (SCALED ? 8 * TOKENS : 0); // a buffer with them
+    static constexpr int PART = DIM + 4;                          // sums of a head in the merge: heads begin in different banks
+    static_assert(SLOT % 128 == 0, "buffers begin at multiples of 128");
+    static_assert(TOKENS >= 16 && AT_ONCE <= 16, "tiles of whole matrices, copies within 16 tokens");
+    static_assert(RING * SLOT >= 8 * PART * 4, "the merge of the warps fits into the place of their rings; the wrapper sees to that of 16 heads");
 
-    // Where a chunk of a row is in a buffer: permuted, so that eight rows of a matrix load lie in different banks.
-    static __device__ __forceinline__ u32 at(u32 row, u32 chunk) {
-        u32 turn = ROW >= 128 ? row & 7 : row / (128 / ROW) & (CHUNKS - 1);
-        return row * ROW + ((chunk ^ turn) << 4);
-    }
+    // Where a chunk of a row is in a buffer: permuted, so that eight rows of a matrix load lie in different banks. By an exclusive or, and
+    // buffers begin at multiples of 128: rows and chunks that differ in bits of their own are found by another one from an address.
+    static __host__ __device__ constexpr u32 turned(u32 row) { return (ROW >= 128 ? row & 7 : row / (128 / ROW) & (CHUNKS - 1)) << 4; }
+    static __device__ __forceinline__ u32 at(u32 row, u32 chunk) { return row * ROW + (chunk << 4 ^ turned(row)); }
+    // The address of a chunk 2 k behind that of the first or the second one.
+    static __device__ __forceinline__ u32 behind(u32 chunk, u32 k) { return (chunk ^ (k & 3) << 5) + (k >> 2) * 128; }
 };
 
 // What a warp of a share works on: tiles from `from_tile` on, every WARPS-th, before `to_tile`; and the tokens and ids of the sequence.
@@ -110,31 +112,54 @@ __device__ __forceinline__ void prefetch_first(const DecodeArgs<E> &a, const Sha
     }
 }
 
-// Where a tile's tokens are: for each 16 of them the row of the first one in the keys of its page, or null for a hole; which row that is
-// of the layer's keys; and the scale of the first one's key.
-template <typename E, int DIM> struct Place {
-    const E *keys[Shape<E, DIM>::PAGES];
-    u32 slots[Shape<E, DIM>::GROUPED ? Shape<E, DIM>::PAGES : 1];
-    const float *scales[Shape<E, DIM>::SCALED && !Shape<E, DIM>::GROUPED ? Shape<E, DIM>::PAGES : 1];
+// Which page of its sequence a warp's next tile begins in, and at which of its tokens.
+struct Cursor {
+    u32 column, offset;
 };
 
+// Where a tile's tokens are: for each 16 of them the layer in the block of their page, or null for a hole; and which of the layer's keys
+// the first one's is. And whether all of its tokens are there.
+template <typename E, int DIM> struct Place {
+    const u8 *layer[Shape<E, DIM>::PAGES];
+    u32 slot[Shape<E, DIM>::PAGES];
+    bool whole;
+};
+
+// The place of the tile at the cursor, which then goes on to the warp's next one. No token is before `start` or behind `end`.
 template <typename E, int DIM>
-__device__ __forceinline__ Place<E, DIM> place_of(const DecodeArgs<E> &a, const u32 *ids, u32 tile, u32 end, u32 kv_head) {
+__device__ __forceinline__ Place<E, DIM> place_of(const DecodeArgs<E> &a, const u32 *ids, Cursor &cursor, Cursor step, u32 tile,
+                                                  u32 start, u32 end, u32 kv_head) {
     using S = Shape<E, DIM>;
     Place<E, DIM> place;
+    place.whole = tile * S::TOKENS >= start && (tile + 1) * S::TOKENS <= end;
+    u32 column = cursor.column, offset = cursor.offset;
+    if (S::PAGES > 1 && a.block_tokens % S::TOKENS == 0) {
+        // All in one page.
+        u32 id = tile * S::TOKENS < end ? ids[column] : HOLE;
+        const u8 *layer = id == HOLE ? nullptr : reinterpret_cast<const u8 *>(a.slab + id * a.block_stride + a.layer_base);
+        place.whole = place.whole && id != HOLE;
+#pragma unroll
+        for (int i = 0; i < S::PAGES; i++) {
+            place.layer[i] = layer;
+            place.slot[i] = kv_head * a.block_tokens + offset + i * 16;
+        }
+        cursor.column += step.column;
+        cursor.offset += step.offset;
+        if (cursor.offset >= a.block_tokens) cursor.offset -= a.block_tokens, cursor.column++;
+        return place;
+    }
 #pragma unroll
     for (int i = 0; i < S::PAGES; i++) {
-        u32 token = tile * S::TOKENS + i * 16;
-        u32 id = token < end ? ids[token / a.block_tokens] : HOLE;
-        const E *layer = a.slab + id * a.block_stride + a.layer_base;
-        u32 slot = kv_head * a.block_tokens + token % a.block_tokens;
-        place.keys[i] = id == HOLE ? nullptr : layer + (u64)slot * S::UNITS;
-        if (S::GROUPED) place.slots[i * S::GROUPED] = slot;
-        if (S::SCALED && !S::GROUPED) {
-            const E *scales = layer + 2 * (u64)a.kv_heads * a.block_tokens * S::UNITS;
-            place.scales[i * (S::SCALED && !S::GROUPED)] = reinterpret_cast<const float *>(scales) + slot;
-        }
+        u32 id = tile * S::TOKENS + i * 16 < end ? ids[column] : HOLE;
+        place.layer[i] = id == HOLE ? nullptr : reinterpret_cast<const u8 *>(a.slab + id * a.block_stride + a.layer_base);
+        place.slot[i] = kv_head * a.block_tokens + offset;
+        place.whole = place.whole && id != HOLE;
+        offset += 16;
+        if (offset == a.block_tokens) offset = 0, column++;
     }
+    cursor.column += step.column;
+    cursor.offset += step.offset;
+    if (cursor.offset >= a.block_tokens) cursor.offset -= a.block_tokens, cursor.column++;
     return place;
 }
 
@@ -142,202 +167,246 @@ __device__ __forceinline__ Place<E, DIM> place_of(const DecodeArgs<E> &a, const 
 template <typename E, int DIM> __device__ __forceinline__ u32 pages_of(const Place<E, DIM> &place) {
     u32 pages = 0;
 #pragma unroll
-    for (int i = 0; i < Shape<E, DIM>::PAGES; i++) pages |= place.keys[i] ? 1 << i : 0;
+    for (int i = 0; i < Shape<E, DIM>::PAGES; i++) pages |= place.layer[i] ? 1 << i : 0;
     return pages;
 }
 
-// Starts the copy of a tile's keys, or of its values `offset` elements behind them. What is no token becomes zeros.
-template <typename E, int DIM>
-__device__ __forceinline__ void copy_tile(const DecodeArgs<E> &a, u32 buffer, const Place<E, DIM> &place, u64 offset, u32 tile,
-                                          u32 start, u32 end, u32 lane) {
+// Starts the copy of a tile's keys, or of its values. What is no token becomes zeros; only scales of whole vectors may be anything there.
+template <typename E, int DIM, bool VALUES, bool WHOLE, int I>
+__device__ __forceinline__ void copy_rows(u32 to, const Place<E, DIM> &place, u64 mine, u32 half, u32 token, u32 start, u32 end,
+                                          const u8 *anywhere) {
     using S = Shape<E, DIM>;
-    const E *anywhere = a.slab;
-    u32 chunk = lane % S::CHUNKS;
-#pragma unroll
-    for (int i = 0; i < S::TOKENS / S::AT_ONCE; i++) {
-        u32 row = i * S::AT_ONCE + lane / S::CHUNKS, token = tile * S::TOKENS + row;
-        const E *keys = place.keys[S::PAGES == 1 ? 0 : i * S::AT_ONCE / 16];
-        bool there = keys && token >= start && token < end;
-        const E *from = there ? keys + offset + (row % 16) * S::UNITS + chunk * (16 / (int)sizeof(E)) : anywhere;
-        copy16_async(buffer + S::at(row, chunk), from, there ? 16 : 0);
+    if constexpr (I < S::TOKENS / S::AT_ONCE) {
+        constexpr u32 ROW_AT = I * S::AT_ONCE, GROUP = ROW_AT / 16;
+        const u8 *from = place.layer[GROUP] + (u64)(place.slot[GROUP] + (VALUES ? half : 0)) * S::ROW + mine;
+        u32 now = token + ROW_AT;
+        bool there = WHOLE || (place.layer[GROUP] && now >= start && now < end);
+        copy16_at<ROW_AT * S::ROW, ROW_AT % 16 * S::ROW>(to ^ S::turned(ROW_AT), WHOLE || place.layer[GROUP] ? from : anywhere, there ? 16 : 0);
+        copy_rows<E, DIM, VALUES, WHOLE, I + 1>(to, place, mine, half, token, start, end, anywhere);
     }
+}
+template <typename E, int DIM, bool VALUES, bool WHOLE>
+__device__ __forceinline__ void copy_part(const DecodeArgs<E> &a, u32 buffer, const Place<E, DIM> &place, u32 tile, u32 start, u32 end,
+                                          u32 lane) {
+    using S = Shape<E, DIM>;
+    const u8 *anywhere = reinterpret_cast<const u8 *>(a.slab);
+    u32 half = a.kv_heads * a.block_tokens; // vectors from a key to its value
+    u32 row = lane / S::CHUNKS, first = tile * S::TOKENS;
+    copy_rows<E, DIM, VALUES, WHOLE, 0>(buffer + S::at(row, lane % S::CHUNKS), place, row * S::ROW + lane % S::CHUNKS * 16, half,
+                                        first + row, start, end, anywhere);
     if constexpr (S::GROUPED) {
-        // The scales of groups, token by token: what is no token has none, as its elements.
-        u64 vectors = 2 * (u64)a.kv_heads * a.block_tokens;
+        // The scales of groups, token by token.
+        u64 groups = (u64)half * (2 * S::ROW);
 #pragma unroll
         for (int i = 0; i < (S::TOKENS + 31) / 32; i++) {
-            u32 row = i * 32 + lane, token = tile * S::TOKENS + row;
-            constexpr bool two = S::PAGES > 1;
-            const E *keys = place.keys[two ? i * 2 : 0];
-            u32 slot = place.slots[two ? i * 2 : 0];
-            if (two && lane >= 16) keys = place.keys[two ? i * 2 + 1 : 0], slot = place.slots[two ? i * 2 + 1 : 0];
-            if (row >= S::TOKENS) break;
-            bool there = keys && token >= start && token < end;
-            const E *scales = keys + (vectors - slot) * S::UNITS + (slot + row % 16 + (offset ? vectors / 2 : 0)) * S::GROUPS;
-            copy_async<S::GROUPS>(buffer + S::BUFFER + row * S::GROUPS, there ? scales : anywhere, there ? S::GROUPS : 0);
+            u32 row = i * 32 + lane, token = first + row;
+            constexpr int late = S::PAGES > 1 ? 1 : 0;
+            bool second = late && lane >= 16;
+            const u8 *layer = second ? place.layer[2 * i * late + late] : place.layer[2 * i * late];
+            u32 slot = (second ? place.slot[2 * i * late + late] : place.slot[2 * i * late]) + lane % 16 + (VALUES ? half : 0);
+            if (S::TOKENS < 32 && row >= S::TOKENS) break;
+            bool there = WHOLE || (layer && token >= start && token < end);
+            const u8 *from = layer + groups + (u64)slot * S::GROUPS;
+            copy_async<S::GROUPS>(buffer + S::BUFFER + row * S::GROUPS, there ? from : anywhere, there ? S::GROUPS : 0);
         }
     }
-}
-
-// The scales of a tile's keys and values: token 32 * i + lane of it. One where there is no token.
-template <typename E, int DIM> struct Scales {
-    static constexpr int EACH = Shape<E, DIM>::SCALED ? (Shape<E, DIM>::TOKENS + 31) / 32 : 1;
-    float key[EACH], value[EACH];
-};
-
-template <typename E, int DIM>
-__device__ __forceinline__ Scales<E, DIM> scales_of(const DecodeArgs<E> &a, const Place<E, DIM> &place, u32 tile, u32 start,
-                                                    u32 end, u32 lane) {
-    using S = Shape<E, DIM>;
-    Scales<E, DIM> scales;
+    if constexpr (S::SCALED && !VALUES) {
+        // The scales of vectors, keys' and values', four at a time: softmax asks for both.
+        u64 scales = (u64)half * (2 * (S::ROW + S::GROUPS)) + ((lane & 4 ? half : 0) + lane % 4 * 4) * 4;
+        u32 to = buffer + S::SCALES + (lane & 4 ? S::TOKENS * 4 : 0) + lane % 4 * 16;
 #pragma unroll
-    for (int i = 0; i < Scales<E, DIM>::EACH; i++) {
-        scales.key[i] = scales.value[i] = 1.0f;
-        if (!S::SCALED) continue;
-        u32 token = tile * S::TOKENS + i * 32 + lane;
-        constexpr bool two = S::PAGES > 1;
-        const E *keys = lane < 16 ? place.keys[i * 2 * two] : two ? place.keys[(i * 2 + 1) * two] : nullptr;
-        constexpr bool held = S::SCALED && !S::GROUPED; // else they are found from the keys
-        const float *from = lane >= 16 ? place.scales[(i * 2 + 1) * two * held] : place.scales[i * 2 * two * held];
-        if constexpr (S::SCALED && S::GROUPED) {
-            u32 slot = lane >= 16 ? place.slots[(i * 2 + 1) * two] : place.slots[i * 2 * two];
-            u64 vectors = 2 * (u64)a.kv_heads * a.block_tokens;
-            from = reinterpret_cast<const float *>(keys + (vectors - slot) * S::UNITS + vectors * S::GROUPS) + slot;
-        }
-        if (keys && token >= start && token < end) {
-            scales.key[i] = from[lane % 16] * Cache<E>::TIMES;
-            scales.value[i] = from[lane % 16 + (u64)a.kv_heads * a.block_tokens] * Cache<E>::TIMES;
+        for (int i = 0; i < S::PAGES; i++) {
+            if (lane >= 8) break;
+            const u8 *from = place.layer[i] + scales + (u64)place.slot[i] * 4;
+            bool there = WHOLE || place.layer[i];
+            copy16_async(to + i * 64, there ? from : anywhere, there ? 16 : 0);
         }
     }
-    return scales;
+}
+template <typename E, int DIM, bool VALUES>
+__device__ __forceinline__ void copy_tile(const DecodeArgs<E> &a, u32 buffer, const Place<E, DIM> &place, u32 tile, u32 start, u32 end,
+                                          u32 lane) {
+    if (place.whole)
+        copy_part<E, DIM, VALUES, true>(a, buffer, place, tile, start, end, lane);
+    else
+        copy_part<E, DIM, VALUES, false>(a, buffer, place, tile, start, end, lane);
 }
 
-// The element of a query that pair `i` of its k-th product begins with, in the order in which a lane gets those of keys.
-template <typename E> __device__ __forceinline__ u32 query_element(u32 k, u32 i, u32 c) {
+// The element of a query that pair `i` of its k-th product begins with, in the order in which column `c` gets those of keys.
+template <typename E, int DIM> __device__ __forceinline__ u32 query_element(u32 k, u32 i, u32 c) {
     switch (Cache<E>::BITS) {
-    case 16: return k * 16 + i / 2 * 8 + c * 2;
-    case 8: return k * 16 + c * 4 + i / 2 * 2; // four of 16
-    default: return k / 2 * 32 + c * 8 + k % 2 * 4 + i / 2 * 2; // eight of 32, in two products
+    case 16: return k * 16 + i * 8 + c * 2;
+    case 8: return k * 16 + c * 4 + i * 2; // four of 16
+    default: return c * (DIM / 4) + k * 4 + i * 2; // a quarter of the row
     }
 }
 
-// Where the first of two neighbours of a sum is in a row: fragment `d`, row `c` of its lane; and how far apart the two are.
-template <typename E> __device__ __forceinline__ u32 value_element(u32 d, u32 c) {
+// The element of a value that rows g and, if `late`, g + 8 of product `d` are.
+template <typename E> __device__ __forceinline__ u32 value_element(u32 d, u32 g, u32 late) {
     switch (Cache<E>::BITS) {
-    case 16: return d * 8 + c * 2;
-    case 8: return d / 2 * 16 + c * 4 + d % 2; // even elements are one product, odd ones another
-    default: return d / 4 * 32 + c * 8 + d % 4 * 2;
+    case 16: return d * 16 + late * 8 + g;
+    case 8: return d * 16 + g * 2 + late;
+    default: return d / 2 * 32 + g / 2 * 8 + g % 2 + d % 2 * 4 + late * 2;
     }
 }
-template <typename E> struct Apart {
-    static constexpr int BY = Cache<E>::BITS == 8 ? 2 : 1;
-};
 
-// Scores of the query heads and eight tokens, rows of a buffer from `row` on.
-template <typename E, int DIM>
-__device__ __forceinline__ void score_tokens(float (&score)[4], const u32 (&query)[DIM / 16][4], u32 buffer, u32 row, u32 lane) {
+// Adds the scores of 16 tokens, rows of a buffer from `row` on: those of tokens g and g + 8, heads 2c and 2c + 1.
+template <typename E, int DIM, int COLUMNS>
+__device__ __forceinline__ void score_tokens(float (&score)[COLUMNS][4], const u32 (&query)[COLUMNS][DIM / 16][2], u32 buffer, u32 row,
+                                             u32 lane) {
     using S = Shape<E, DIM>;
-    u32 scales = buffer + S::BUFFER + (row + lane / 4) * S::GROUPS; // of this lane's token
-    row += lane % 8;
+    using Q = typename Cache<E>::Query;
+    auto add = [&](const u32(&left)[4], u32 k) {
+#pragma unroll
+        for (int m = 0; m < COLUMNS; m++) multiply(score[m], left, query[m][k][0], query[m][k][1], (const Q *)nullptr);
+    };
+    u32 g = lane / 4, c = lane % 4;
+    u32 scales = buffer + S::BUFFER + (row + g) * S::GROUPS; // of this lane's tokens, the second eight rows on
+    u32 keys = buffer + S::at(lane % 16, lane / 16);
     if constexpr (S::BITS == 16) {
 #pragma unroll
-        for (int k = 0; k < DIM / 32; k++) {
+        for (int k = 0; k < DIM / 16; k++) {
             u32 key[4];
-            load_matrices(key, buffer + S::at(row, k * 4 + lane / 8));
-            multiply(score, query[2 * k], key[0], key[1], (const E *)nullptr);
-            multiply(score, query[2 * k + 1], key[2], key[3], (const E *)nullptr);
+            load_matrices(key, S::behind(keys, k) + row * S::ROW);
+            add(key, k);
         }
     } else if constexpr (S::BITS == 8) {
         // A lane gets elements 4c to 4c + 3 of 16.
 #pragma unroll
-        for (int k = 0; k < DIM / 64; k++) {
-            u32 key[4];
-            load_matrices(key, buffer + S::at(row, k * 4 + lane / 8));
-            u32 both = S::GROUPED ? load_shared_word(scales + k * 4) : 0;
+        for (int k = 0; k < DIM / 32; k++) {
+            u32 key[4], both[2] = {};
+            load_matrices(key, S::behind(keys, k) + row * S::ROW);
+            if constexpr (S::GROUPED) {
+                both[0] = load_shared_word(scales + k / 2 * 4);
+                both[1] = load_shared_word(scales + 8 * S::GROUPS + k / 2 * 4);
+            }
 #pragma unroll
-            for (int i = 0; i < 4; i++) {
-                u32 low, high;
-                if constexpr (S::GROUPED) {
-                    u32 scale = __byte_perm(both, 0, i < 2 ? 0x1010 : 0x3232);
-                    low = times_f16x2(two_i8(key[i], 0x4140), scale);
-                    high = times_f16x2(two_i8(key[i], 0x4342), scale);
-                } else {
-                    f8x4_to_f16(low, high, key[i]);
+            for (int j = 0; j < 2; j++) {
+                u32 left[4];
+#pragma unroll
+                for (int late = 0; late < 2; late++) {
+                    u32 word = key[2 * j + late];
+                    if constexpr (S::GROUPED) {
+                        u32 scale = __byte_perm(both[late], 0, k % 2 ? 0x3232 : 0x1010);
+                        left[late] = times_f16x2(two_i8(word, 0x4140), scale);
+                        left[2 + late] = times_f16x2(two_i8(word, 0x4342), scale);
+                    } else {
+                        f8x4_to_f16(left[late], left[2 + late], word);
+                    }
                 }
-                multiply(score, query[4 * k + i], low, high, (const f16 *)nullptr);
+                add(left, 2 * k + j);
             }
         }
     } else {
-        // A lane gets elements 8c to 8c + 7 of 32. Of two matrices there are four where a row has no more.
-        constexpr int MATRICES = S::CHUNKS < 4 ? S::CHUNKS : 4;
+        // A lane gets a quarter of each row: one or two groups.
+        constexpr int WORDS = DIM / 32;
+        u32 words[2][4], both[2];
 #pragma unroll
-        for (int k = 0; k < S::CHUNKS / MATRICES; k++) {
-            u32 key[4], four = 0;
-            load_matrices(key, buffer + S::at(row, k * 4 + lane / 8 % MATRICES));
+        for (int late = 0; late < 2; late++) {
+            u32 at = buffer + (row + late * 8) * S::ROW + S::at(g, WORDS == 4 ? c : c / 2);
+            if constexpr (WORDS == 4) {
+                uint4 it = load_shared16(at ^ S::turned(late * 8));
+                words[late][0] = it.x, words[late][1] = it.y, words[late][2] = it.z, words[late][3] = it.w;
+            } else {
+                float2 it = load_shared_pair((at ^ S::turned(late * 8)) + c % 2 * 8);
+                words[late][0] = __float_as_uint(it.x), words[late][1] = __float_as_uint(it.y);
+            }
+            both[late] = two_e4m3(load_shared_half(scales + late * 8 * S::GROUPS + (WORDS == 4 ? c * 2 : c / 2 * 2)));
+        }
 #pragma unroll
-            for (int i = 0; i < MATRICES; i++) {
-                if (i % 2 == 0) four = load_shared_word(scales + (k * 4 + i) * 2);
-                u32 scale = two_ue4m3(__byte_perm(four, 0, (i % 2 * 2 + lane % 4 / 2) * 0x1111));
+        for (int j = 0; j < WORDS; j++) {
+            u32 numbers[2][4];
 #pragma unroll
-                for (int half = 0; half < 2; half++)
-                    multiply(score, query[2 * (4 * k + i) + half], times_f16x2(two_e2m1(key[i], 2 * half), scale),
-                             times_f16x2(two_e2m1(key[i], 2 * half + 1), scale), (const f16 *)nullptr);
+            for (int late = 0; late < 2; late++) {
+                u32 scale = (WORDS == 4 ? j / 2 : c % 2) ? __byte_perm(both[late], 0, 0x3232) : __byte_perm(both[late], 0, 0x1010);
+                eight_e2m1(numbers[late], words[late][j]);
+#pragma unroll
+                for (int i = 0; i < 4; i++) numbers[late][i] = times_f16x2(numbers[late][i], scale);
+            }
+#pragma unroll
+            for (int h = 0; h < 2; h++) {
+                u32 left[4] = {numbers[0][2 * h], numbers[1][2 * h], numbers[0][2 * h + 1], numbers[1][2 * h + 1]};
+                add(left, 2 * j + h);
             }
         }
     }
 }
 
 // Adds 16 tokens' values, rows of a buffer from `row` on, times their weights `p`.
-template <typename E, int DIM>
-__device__ __forceinline__ void add_values(float (&sums)[DIM / 8][4], const u32 (&p)[4], u32 buffer, u32 row, u32 lane) {
+template <typename E, int DIM, int COLUMNS>
+__device__ __forceinline__ void add_values(float (&sums)[COLUMNS][DIM / 16][4], const u32 (&p)[COLUMNS][2], u32 buffer, u32 row,
+                                           u32 lane) {
     using S = Shape<E, DIM>;
+    using Q = typename Cache<E>::Query;
+    auto add = [&](const u32(&left)[4], u32 d) {
+#pragma unroll
+        for (int m = 0; m < COLUMNS; m++) multiply(sums[m][d], left, p[m][0], p[m][1], (const Q *)nullptr);
+    };
+    u32 g = lane / 4, c = lane % 4;
     // Of the tokens of this lane's pairs: 2c and 2c + 1, and eight later.
-    u32 scales = buffer + S::BUFFER + (row + lane % 4 * 2) * S::GROUPS, of[4];
-    row += lane % 16;
+    u32 scales = buffer + S::BUFFER + (row + c * 2) * S::GROUPS;
+    u32 values = buffer + (S::BITS == 16 ? S::at(lane / 16 * 8 + lane % 8, lane / 8 % 2) : S::at(lane % 16, lane / 16));
+    if constexpr (S::BITS == 16) {
 #pragma unroll
-    for (int d = 0; d < (S::CHUNKS + 1) / 2; d++) {
-        u32 value[4];
-        load_matrices_transposed(value, buffer + S::at(row, d * 2 + lane / 16));
-        if (S::GROUPED && (S::BITS == 4 || d % 2 == 0)) {
-#pragma unroll
-            for (int i = 0; i < 4; i++) {
-                u32 word = S::BITS == 4 ? d : d / 2;
-                of[i] = load_shared_word(scales + (i / 2 * 8 + i % 2) * S::GROUPS + word * 4);
-            }
+        for (int d = 0; d < DIM / 16; d++) {
+            u32 value[4];
+            load_matrices_transposed(value, S::behind(values, d) + row * S::ROW);
+            add(value, d);
         }
-        if constexpr (S::BITS == 16) {
-            multiply(sums[2 * d], p, value[0], value[1], (const E *)nullptr);
-            multiply(sums[2 * d + 1], p, value[2], value[3], (const E *)nullptr);
-        } else if constexpr (S::BITS == 8) {
-            // A lane gets elements 2g and 2g + 1 of tokens 2c and 2c + 1: even elements are one product, odd ones another.
-            u32 which = d % 2 ? 0x7632 : 0x5410, scale[2] = {};
-            if (S::GROUPED) scale[0] = __byte_perm(of[0], of[1], which), scale[1] = __byte_perm(of[2], of[3], which);
+    } else {
+        u32 which = g / 4 | (4 + g / 4) << 4 | (2 + g / 4) << 8 | (6 + g / 4) << 12; // bytes of four bits: of this lane's group of each two
+        u32 of[4], four[2];
 #pragma unroll
-            for (int i = 0; i < 2; i++) {
-                u32 even[2], odd[2];
+        for (int d = 0; d < S::CHUNKS / 2; d++) {
+            u32 value[4];
+            load_matrices_transposed(value, S::behind(values, d) + row * S::ROW);
+            // Scales of two chunks are two f16 of eight-bit integers, four bytes of four bits.
+            if constexpr (S::GROUPED) {
+                if (S::BITS == 4 || d % 2 == 0) {
+                    constexpr int PER = S::BITS == 4 ? 1 : 2;
 #pragma unroll
-                for (int late = 0; late < 2; late++) {
-                    u32 word = value[2 * i + late];
-                    if constexpr (S::GROUPED) {
-                        even[late] = times_f16x2(two_i8(word, 0x4240), scale[late]);
-                        odd[late] = times_f16x2(two_i8(word, 0x4341), scale[late]);
-                    } else {
-                        f8x4_to_f16(even[late], odd[late], __byte_perm(word, 0, 0x3120));
+                    for (int i = 0; i < 4; i++) of[i] = load_shared_word(scales + (i / 2 * 8 + i % 2) * S::GROUPS + d / PER * 4);
+                }
+#pragma unroll
+                for (int i = 0; i < 2; i++)
+                    four[i] = __byte_perm(of[2 * i], of[2 * i + 1], S::BITS == 4 ? which : d % 2 ? 0x7632 : 0x5410);
+            }
+            u32 scale[2][2]; // of four bits, chunk by chunk
+            if constexpr (S::BITS == 4) {
+#pragma unroll
+                for (int i = 0; i < 2; i++) f8x4_to_f16(scale[0][i], scale[1][i], four[i]);
+            }
+#pragma unroll
+            for (int j = 0; j < 2; j++) {
+                if constexpr (S::BITS == 8) {
+                    // A lane gets elements 2g and 2g + 1 of tokens 2c and 2c + 1: even elements are rows g, odd ones rows g + 8.
+                    u32 left[4];
+#pragma unroll
+                    for (int i = 0; i < 2; i++) {
+                        u32 word = value[2 * j + i];
+                        if constexpr (S::GROUPED) {
+                            left[2 * i] = times_f16x2(two_i8(word, 0x4240), four[i]);
+                            left[2 * i + 1] = times_f16x2(two_i8(word, 0x4341), four[i]);
+                        } else {
+                            f8x4_to_f16(left[2 * i], left[2 * i + 1], __byte_perm(word, 0, 0x3120));
+                        }
+                    }
+                    add(left, 2 * d + j);
+                } else {
+                    // A lane gets elements 8 (g / 2) + g % 2, and every second behind it, of tokens 2c and 2c + 1.
+                    u32 numbers[2][4];
+#pragma unroll
+                    for (int i = 0; i < 2; i++) {
+                        eight_e2m1(numbers[i], value[2 * j + i]);
+#pragma unroll
+                        for (int e = 0; e < 4; e++) numbers[i][e] = times_f16x2(numbers[i][e], scale[j][i]);
+                    }
+#pragma unroll
+                    for (int h = 0; h < 2; h++) {
+                        u32 left[4] = {numbers[0][2 * h], numbers[0][2 * h + 1], numbers[1][2 * h], numbers[1][2 * h + 1]};
+                        add(left, 2 * (2 * d + j) + h);
                     }
                 }
-                multiply(sums[4 * d + 2 * i], p, even[0], even[1], (const f16 *)nullptr);
-                multiply(sums[4 * d + 2 * i + 1], p, odd[0], odd[1], (const f16 *)nullptr);
-            }
-        } else {
-            // A lane gets elements 8 (g / 2) + g % 2, and every second behind it, of tokens 2c and 2c + 1: each of the four is a product.
-#pragma unroll
-            for (int i = 0; i < 2; i++) {
-                u32 byte = i * 2 + lane / 16, which = byte * 0x11 + (byte + 4) * 0x1100;
-                u32 early = two_ue4m3(__byte_perm(of[0], of[1], which)), late = two_ue4m3(__byte_perm(of[2], of[3], which));
-#pragma unroll
-                for (int e = 0; e < 4; e++)
-                    multiply(sums[8 * d + 4 * i + e], p, times_f16x2(two_e2m1(value[2 * i], e), early),
-                             times_f16x2(two_e2m1(value[2 * i + 1], e), late), (const f16 *)nullptr);
             }
         }
     }

@@ -10,6 +10,12 @@ __device__ __forceinline__ void copy16_async(u32 to, const void *from, u32 bytes
     asm volatile("cp.async.cg.shared.global.L2::128B [%0], [%1], 16, %2;" ::"r"(to), "l"(from), "r"(bytes) : "memory");
 }
 
+// The same, so many bytes behind both addresses.
+template <u32 TO, u32 FROM> __device__ __forceinline__ void copy16_at(u32 to, const void *from, u32 bytes) {
+    asm volatile("cp.async.cg.shared.global.L2::128B [%0 + %3], [%1 + %4], 16, %2;" ::"r"(to), "l"(from), "r"(bytes), "n"(TO), "n"(FROM)
+                 : "memory");
+}
+
 // The same of 4, 8 or 16 bytes, as the type says.
 template <int BYTES> __device__ __forceinline__ void copy_async(u32 to, const void *from, u32 bytes) {
     if constexpr (BYTES == 16)
@@ -39,10 +45,15 @@ template <int YOUNGER> __device__ __forceinline__ void wait_copies() {
     asm volatile("cp.async.wait_group %0;" ::"n"(YOUNGER) : "memory");
 }
 
-// 4 and 16 bytes of shared memory, and two f32.
+// 4, 2 and 16 bytes of shared memory, and two f32.
 __device__ __forceinline__ u32 load_shared_word(u32 from) {
     u32 y;
     asm volatile("ld.shared.u32 %0, [%1];" : "=r"(y) : "r"(from) : "memory");
+    return y;
+}
+__device__ __forceinline__ u32 load_shared_half(u32 from) {
+    u16 y;
+    asm volatile("ld.shared.u16 %0, [%1];" : "=h"(y) : "r"(from) : "memory");
     return y;
 }
 __device__ __forceinline__ uint4 load_shared16(u32 from) {
@@ -74,6 +85,13 @@ __device__ __forceinline__ void load_matrices_transposed(u32 (&to)[4], u32 from)
                  : "=r"(to[0]), "=r"(to[1]), "=r"(to[2]), "=r"(to[3])
                  : "r"(from)
                  : "memory");
+}
+
+// An 8x8 matrix of 16-bit elements, transposed: each lane has, and gets, elements 2 * (l % 4) and the next of row l / 4.
+__device__ __forceinline__ u32 transposed(u32 matrix) {
+    u32 y;
+    asm volatile("movmatrix.sync.aligned.m8n8.trans.b16 %0, %1;" : "=r"(y) : "r"(matrix));
+    return y;
 }
 
 // sum (16 x 8, f32) += left (16 x 16) * right (16 x 8), both bf16 or both f16, as the last argument says. With g = lane / 4 and c = lane % 4: sum has rows g

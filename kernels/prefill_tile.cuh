@@ -150,9 +150,10 @@ template <typename E, int DIM> __device__ __forceinline__ void widen_chunk(u32 t
         u32 four = load_shared_word(groups + chunk / 2 * 4); // of which two are this chunk's
 #pragma unroll
         for (int w = 0; w < 4; w++) {
-            u32 scale = two_ue4m3(__byte_perm(four, 0, (chunk % 2 * 2 + w / 2) * 0x1111));
+            u32 both = two_e4m3(chunk % 2 ? four >> 16 : four), scale = __byte_perm(both, 0, w / 2 ? 0x3232 : 0x1010), pairs[4];
+            eight_e2m1(pairs, words[w]);
 #pragma unroll
-            for (int i = 0; i < 4; i++) wide[4 * w + i] = times_f16x2(two_e2m1(words[w], i), scale);
+            for (int i = 0; i < 4; i++) wide[4 * w + i] = times_f16x2(pairs[i], scale);
         }
     } else if constexpr (Cache<E>::GROUPED) {
         u32 scale = __byte_perm(load_shared_word(groups + chunk / 4 * 4), 0, chunk / 2 % 2 ? 0x3232 : 0x1010);

@@ -143,7 +143,7 @@ __device__ __forceinline__ void write_head(f4x2 *to, u8 *groups, float *scale, c
         f8x4_to_f16(wide, none, stored);
         float read = f16_to_f32((u16)wide) * of_all, inverse = read == 0.0f ? 0.0f : 1.0f / read;
         // Four lanes have eight elements, a word.
-        u32 place = lane % 4 * 4, word = e2m1(low[i] * inverse) << place | e2m1(high[i] * inverse) << (16 + place);
+        u32 word = place_e2m1(e2m1(low[i] * inverse), lane % 4) | place_e2m1(e2m1(high[i] * inverse), lane % 4) << 16;
         word |= __shfl_xor_sync(FULL, word, 1);
         word |= __shfl_xor_sync(FULL, word, 2);
         u32 e = 2 * (lane + 32 * i);

@@ -104,13 +104,13 @@ def copy_rate():
 
 
 def ours(log):
-    """Times of our own lines, by what they say in front of the time."""
-    found = {}
+    """Times of our own lines by what they say in front of the time, and what they say behind it: GB/s or TFLOP/s."""
+    times, rates = {}, {}
     for line in open(log, errors="replace"):
-        it = re.search(r"bars (.*): ([0-9.]+) us", line)
+        it = re.search(r"bars (.*): ([0-9.]+) us ([0-9]+)", line)
         if it:
-            found[it[1]] = float(it[2])
-    return found
+            times[it[1]], rates[it[1]] = float(it[2]), float(it[3])
+    return times, rates
 
 
 def row(name, mine, peers):
@@ -123,7 +123,7 @@ def main():
     torch.manual_seed(1)
     here = os.path.dirname(os.path.abspath(__file__))
     logs = sys.argv[1:2] or glob.glob(os.path.join(here, "../out/*gpu_bars_attention.log"))
-    times = ours(logs[0]) if logs else {}
+    times, rates = ours(logs[0]) if logs else ({}, {})
     try:
         import flashinfer
     except ImportError:
@@ -148,12 +148,14 @@ def main():
         peers = [(who, tried(lambda: torch_attention(backend, sets, True))) for who, backend in TORCH.items()]
         name = f"prefill bf16 {batch}x{length} {heads}/{kv_heads} D{dim} page 64"
         row(name, times.get(name), peers)
+    # Over packed pages: decode beside a copy, prefill beside the same over bf16.
     for name, us in times.items():
-        it = re.match(r"decode e4m3 (\d+)x(\d+) \d+/(\d+) D(\d+)", name)
-        if it:
-            batch, context, kv_heads, dim = map(int, it.groups())
-            rate = batch * context * kv_heads * dim * 2 / us / 1000
-            print(f"{name:<44} ours {us:.2f} us     {rate:.0f} GB/s, {rate / copy:.3f} x copy")
+        it = re.match(r"(decode|prefill) (e4m3|int8|nvfp4) (.*)", name)
+        if it and it[1] == "decode":
+            print(f"{name:<44} ours {us:.2f} us     {rates[name]:.0f} GB/s, {rates[name] / copy:.3f} x copy")
+        elif it:
+            bf16 = times.get(f"prefill bf16 {it[3]}")
+            print(f"{name:<44} ours {us:.2f} us     {rates[name]:.0f} TFLOP/s" + (f", {us / bf16:.3f} x the time over bf16" if bf16 else ""))
 
 
 main()

@@ -405,6 +405,8 @@ pub(crate) enum Op {
     Activemask,
     /// d a mask
     Redux(Int),
+    /// d a: an 8x8 matrix of 16 bits, transposed
+    Movmatrix,
     Barrier,
     /// mask
     WarpBarrier,

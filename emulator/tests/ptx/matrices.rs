@@ -232,6 +232,20 @@ fn matrices_of_16_bits_are_loaded_by_rows_and_by_columns() {
 }
 
 #[test]
+fn a_matrix_in_registers_is_transposed() {
+    // Element (row, column) is row * 8 + column.
+    let body = "shl.b32 %r1, %tid, 1;\nadd.u32 %r2, %r1, 1;\nshl.b32 %r2, %r2, 16;\nor.b32 %r1, %r1, %r2;\n\
+                movmatrix.sync.aligned.m8n8.trans.b16 %r3, %r1;\n\
+                mul.wide.u32 %at, %tid, 4;\nadd.s64 %out, %out, %at;\nst.global.u32 [%out], %r3;";
+    let mut out = [0_u32; 32];
+    launch(&text("", body), 32, &mut out, &mut [0_u32], &options()).unwrap_or_else(|fault| panic!("{fault}"));
+    for (lane, found) in out.iter().enumerate() {
+        let (row, column) = (lane as u32 / 4, 2 * (lane as u32 % 4));
+        assert_eq!(*found, (column * 8 + row) | ((column + 1) * 8 + row) << 16, "{lane}");
+    }
+}
+
+#[test]
 fn matrices_that_nobody_wrote_are_nan() {
     let body = "mov.u64 %rd3, dynamic;\ncvt.u32.u64 %r6, %rd3;\nldmatrix.sync.aligned.m8n8.x1.shared.b16 {%r7}, [%r6];\n\
                 mul.wide.u32 %at, %tid, 4;\nadd.s64 %out, %out, %at;\nst.global.u32 [%out], %r7;";

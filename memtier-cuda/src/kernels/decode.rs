@@ -16,8 +16,8 @@ use crate::{
     launch::{Grid, launch},
 };
 
-/// Query heads that one block handles: the rows of a matrix instruction.
-const TOGETHER: usize = 16;
+/// Query heads that one block handles: the columns of a matrix instruction.
+const TOGETHER: usize = 8;
 /// Shares that the last block of a sequence can merge.
 const MOST_SHARES: usize = 128;
 /// How a layer attends.
@@ -49,11 +49,14 @@ impl DecodeShape {
     /// kept: name e4m3 in `kv` ([`PackedKv`](super::PackedKv)) for a pool of it, too.
     pub fn shares_for(kernels: &Kernels, kv: &PagedKv, heads: usize, batch: usize, context: usize) -> usize {
         let cache = kv.packed.map_or(Cache::Bf16, Cache::from);
-        let Ok(Variant { tokens, .. }) = variant(kernels.target(), cache, kv.head_dim) else { return 1 };
-        let groups = heads.div_ceil(kv.kv_heads.max(1)).div_ceil(TOGETHER);
+        let group = heads.div_ceil(kv.kv_heads.max(1));
+        let Ok(Variant { tokens, together, .. }) = variant(kernels.target(), cache, kv.head_dim, group) else {
+            return 1;
+        };
+        let groups = group.div_ceil(together);
         let blocks = batch.saturating_mul(kv.kv_heads).saturating_mul(groups);
-        // What one block leaves of its multiprocessor's memory bandwidth: fewer bits are more work for each byte.
-        let alone = if kv.packed.is_some() { 12 } else { 8 };
+        // What one block leaves of its multiprocessor's memory bandwidth: four bits are more work for each byte.
+        let alone = if cache == Cache::F4 { 12 } else { 8 };
         shares_for(kernels.multiprocessors() as usize, (blocks, context.div_ceil(tokens)), alone)
     }
 
@@ -62,7 +65,7 @@ impl DecodeShape {
         batch.checked_mul(self.heads)?.checked_mul(self.shares)?.checked_mul(head_dim.checked_add(4)?)
     }
 
-    /// Elements of [`DecodeWork::arrived`] for `batch` sequences, or `None` on overflow.
+    /// Elements of [`DecodeWork::arrived`] for `batch` sequences, or `None` on overflow: as many as any head size needs.
     pub fn counters(&self, batch: usize, kv_heads: usize) -> Option<usize> {
         let groups = self.heads.checked_div(kv_heads)?.div_ceil(TOGETHER);
         batch.checked_mul(kv_heads)?.checked_mul(groups)
@@ -77,27 +80,37 @@ struct Variant {
     shared: u32,
     /// Tokens that a block takes at a time.
     tokens: usize,
+    /// Query heads that a block handles.
+    together: usize,
 }
 
 /// Threads of a block.
 const THREADS: u32 = 128;
 
-fn variant(target: &str, cache: Cache, head_dim: usize) -> Result<Variant, LaunchError> {
-    let (kernel, tokens) = match (cache, head_dim) {
-        (Cache::Bf16, 64) => (Kernel::DecodeD64, 128),
-        (Cache::Bf16, 128) => (Kernel::DecodeD128, 64),
-        (Cache::Bf16, 256) => (Kernel::DecodeD256, 64),
-        (Cache::F16, 64) => (Kernel::DecodeF16D64, 128),
-        (Cache::F16, 128) => (Kernel::DecodeF16D128, 64),
-        (Cache::F16, 256) => (Kernel::DecodeF16D256, 64),
-        (Cache::F8, 64) => (Kernel::DecodeF8D64, 256),
-        (Cache::F8, 128) => (Kernel::DecodeF8D128, 128),
-        (Cache::F8, 256) => (Kernel::DecodeF8D256, 64),
-        (Cache::I8, 64) => (Kernel::DecodeI8D64, 256),
-        (Cache::I8, 128) => (Kernel::DecodeI8D128, 128),
-        (Cache::I8, 256) => (Kernel::DecodeI8D256, 64),
-        (Cache::F4, 64) => (Kernel::DecodeF4D64, 256),
-        (Cache::F4, 128) => (Kernel::DecodeF4D128, 128),
+/// For heads of `head_dim` elements, `group` of which share keys.
+fn variant(target: &str, cache: Cache, head_dim: usize, group: usize) -> Result<Variant, LaunchError> {
+    // Such heads are common enough for kernels that multiply twice as many of them with each key; others take several blocks.
+    let wide = group > TOGETHER && head_dim == 128;
+    let kernel = match (cache, head_dim) {
+        (Cache::Bf16, 128) if wide => Kernel::DecodeWide,
+        (Cache::F16, 128) if wide => Kernel::DecodeF16Wide,
+        (Cache::F8, 128) if wide => Kernel::DecodeF8Wide,
+        (Cache::I8, 128) if wide => Kernel::DecodeI8Wide,
+        (Cache::F4, 128) if wide => Kernel::DecodeF4Wide,
+        (Cache::Bf16, 64) => Kernel::DecodeD64,
+        (Cache::Bf16, 128) => Kernel::DecodeD128,
+        (Cache::Bf16, 256) => Kernel::DecodeD256,
+        (Cache::F16, 64) => Kernel::DecodeF16D64,
+        (Cache::F16, 128) => Kernel::DecodeF16D128,
+        (Cache::F16, 256) => Kernel::DecodeF16D256,
+        (Cache::F8, 64) => Kernel::DecodeF8D64,
+        (Cache::F8, 128) => Kernel::DecodeF8D128,
+        (Cache::F8, 256) => Kernel::DecodeF8D256,
+        (Cache::I8, 64) => Kernel::DecodeI8D64,
+        (Cache::I8, 128) => Kernel::DecodeI8D128,
+        (Cache::I8, 256) => Kernel::DecodeI8D256,
+        (Cache::F4, 64) => Kernel::DecodeF4D64,
+        (Cache::F4, 128) => Kernel::DecodeF4D128,
         (Cache::F4, 256) => {
             let why = "NVFP4 is served for heads of 64 and 128 elements: give this layer another type";
             return Err(LaunchError::Unsupported { what: "paged_decode: head_dim", why });
@@ -107,16 +120,25 @@ fn variant(target: &str, cache: Cache, head_dim: usize) -> Result<Variant, Launc
             return Err(LaunchError::Unsupported { what: "paged_decode: head_dim", why });
         }
     };
-    // As `Shape` in `decode_tile.cuh` has them. What a block copies into: three buffers a warp; on a device with less, tiles of int8 are
-    // half as long.
-    let small = target != "sm_90a" && cache == Cache::I8 && head_dim < 256;
-    let shared = match head_dim {
-        256 => 96 << 10,
-        _ if cache == Cache::I8 && !small => 51 << 10,
-        _ => 48 << 10,
+    // As `Shape` in `decode_tile.cuh` has them: bytes of a row, and of its scales; tokens of a warp's tile; three buffers a warp, four warps.
+    let (row, scales) = match cache {
+        Cache::Bf16 | Cache::F16 => (head_dim * 2, 0),
+        Cache::F8 => (head_dim, 8),
+        Cache::I8 => (head_dim, head_dim / 16),
+        Cache::F4 => (head_dim / 2, head_dim / 16 + 8),
     };
-    let tokens = if small { tokens / 2 } else { tokens };
-    Ok(Variant { kernel, tokens, shared })
+    let small = if target == "sm_90a" { row == 32 } else { cache.is_narrow() && head_dim < 256 };
+    let buffer = match row {
+        512 => 8192,
+        _ if small => 2048,
+        _ => 4096,
+    };
+    let tokens = buffer / row;
+    let together = if wide { 2 * TOGETHER } else { TOGETHER };
+    // The merge of the warps goes to the same place: four sums of each head, which begin in different banks.
+    let merge = 4 * together * (head_dim + 4) * 4;
+    let shared = (4 * 3 * (buffer + tokens * scales)).max(merge).next_multiple_of(1 << 10);
+    Ok(Variant { kernel, tokens: 4 * tokens, shared: shared as u32, together })
 }
 
 /// Attention of one query a sequence to its pages, which hold bf16, f16, e4m3, or what [`PackedKv`](super::PackedKv) names: `q` (of [`KvElement::Query`]) and `out` are
@@ -147,8 +169,9 @@ pub fn paged_decode<K: PoolKind<Element: KvElement>, P: Place<Space: Is<Cuda>>, 
     let attending = Attending { heads, scale, window, softcap };
     let layer = kv.attention::<K::Element>(what, pages, ids.meta(), attending)?;
     require((1..=MOST_SHARES).contains(&shares), what, "there must be at least one share, and at most 128")?;
-    let groups = (heads / kv_heads).div_ceil(TOGETHER);
-    let Variant { kernel, shared, .. } = variant(kernels.target(), kv.cache::<K::Element>(what)?, head_dim)?;
+    let Variant { kernel, shared, together, .. } =
+        variant(kernels.target(), kv.cache::<K::Element>(what)?, head_dim, heads / kv_heads)?;
+    let groups = (heads / kv_heads).div_ceil(together);
     expect("paged_decode: lengths", batch, lengths.units())?;
     expect("paged_decode: q", product(what, &[batch, heads, head_dim])?, q.units())?;
     expect("paged_decode: out", q.units(), out.units())?;

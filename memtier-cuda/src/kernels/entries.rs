@@ -93,6 +93,16 @@ entries! {
         (Out Out Out In In In In In U64 U64 U64 U32 U32 U32 U32 U32 U32 F32 F32);
     DecodeF4D128 = "decode" "paged_decode_f4x2_d128"
         (Out Out Out In In In In In U64 U64 U64 U32 U32 U32 U32 U32 U32 F32 F32);
+    DecodeWide = "decode" "paged_decode_bf16_d128_wide"
+        (Out Out Out In In In In In U64 U64 U64 U32 U32 U32 U32 U32 U32 F32 F32);
+    DecodeF16Wide = "decode" "paged_decode_f16_d128_wide"
+        (Out Out Out In In In In In U64 U64 U64 U32 U32 U32 U32 U32 U32 F32 F32);
+    DecodeF8Wide = "decode" "paged_decode_f8_d128_wide"
+        (Out Out Out In In In In In U64 U64 U64 U32 U32 U32 U32 U32 U32 F32 F32);
+    DecodeI8Wide = "decode" "paged_decode_i8_d128_wide"
+        (Out Out Out In In In In In U64 U64 U64 U32 U32 U32 U32 U32 U32 F32 F32);
+    DecodeF4Wide = "decode" "paged_decode_f4x2_d128_wide"
+        (Out Out Out In In In In In U64 U64 U64 U32 U32 U32 U32 U32 U32 F32 F32);
     PrefillD64 = "prefill" "paged_prefill_bf16_d64"
         (Out In In In In In U64 U64 U64 U32 U32 U32 U32 U32 U32 F32 F32 U32);
     PrefillD128 = "prefill" "paged_prefill_bf16_d128"
@@ -240,7 +250,7 @@ mod tests {
     fn declared(source: &str, name: &str) -> Option<Vec<Param>> {
         // What a macro makes of its arguments, and what stands in its definition.
         let made = [
-            ("paged_decode_", "paged_decode_##KV##_d##DIM"),
+            ("paged_decode_", "paged_decode_##KV##_##NAME"),
             ("paged_prefill_", "paged_prefill_##KV##_d##DIM"),
             ("rope_kv_write_", "rope_kv_write_##KV"),
             ("project_n1", "project_##NAME"),

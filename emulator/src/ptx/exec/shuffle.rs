@@ -50,6 +50,17 @@ pub(super) fn vote(l: &mut Lanes<'_>, how: Vote, not: bool, r: &[u32; 5], mask: 
     l.put_p(r[0], if result { u32::MAX } else { 0 }, mask);
 }
 
+/// A matrix of 8 x 8 elements of 16 bits, two of a row in each lane, transposed.
+pub(super) fn transpose(l: &mut Lanes<'_>, r: &[u32; 5]) {
+    let from = *l.a32(r[1]);
+    let element = |row: usize, column: usize| from[row * 4 + column / 2] >> (column % 2 * 16) & 0xffff;
+    let to = std::array::from_fn(|lane| {
+        let (row, column) = (lane / 4, lane % 4 * 2);
+        element(column, row) | element(column + 1, row) << 16
+    });
+    l.put32(r[0], to, u32::MAX);
+}
+
 pub(super) fn reduce(l: &mut Lanes<'_>, op: Int, r: &[u32; 5], mask: u32) {
     let values = super::memory::lanes(mask).map(|lane| l.a32(r[1])[lane]);
     let result = values.reduce(|a, b| match op {

@@ -367,7 +367,13 @@ impl Warp {
                 raw::fence();
                 return Ok(Next::Choose);
             }
-            Op::Shfl { .. } | Op::Vote { .. } | Op::Redux(_) | Op::WarpBarrier | Op::Ldmatrix { .. } | Op::Mma(_) => {
+            Op::Shfl { .. }
+            | Op::Vote { .. }
+            | Op::Redux(_)
+            | Op::WarpBarrier
+            | Op::Movmatrix
+            | Op::Ldmatrix { .. }
+            | Op::Mma(_) => {
                 let Some(group) = self.together(env, inst, pc, active, mask) else { return Ok(Next::Choose) };
                 self.collective(env, inst, at, group)?;
                 // Lanes that waited run on from here as well.
@@ -393,10 +399,14 @@ impl Warp {
                 shuffle::reduce(&mut self.lanes(env), op, &inst.r, group);
                 Ok(())
             }
-            Op::Ldmatrix { .. } | Op::Mma(_) if group != ALL => Err(Trap::new(
+            Op::Movmatrix | Op::Ldmatrix { .. } | Op::Mma(_) if group != ALL => Err(Trap::new(
                 first,
                 Trouble::Instruction(format!("only lanes {group:#010x} take part, and all 32 must")),
             )),
+            Op::Movmatrix => {
+                shuffle::transpose(&mut self.lanes(env), &inst.r);
+                Ok(())
+            }
             Op::Ldmatrix { ref access, trans } => env.load_matrices(self, inst, access, trans, at),
             Op::Mma(mma) => {
                 super::matrix::multiply(&mut self.lanes(env), inst, mma).map_err(|trouble| Trap::new(first, trouble))

@@ -29,6 +29,7 @@ impl<'a> Body<'a> {
             "cp" => self.copy(s, args),
             "createpolicy" => self.policy(s, args),
             "ldmatrix" => self.load_matrix(s, args),
+            "movmatrix" => self.move_matrix(s, args),
             "mma" => self.multiply_matrices(s, args),
             "shfl" => self.shuffle(s, args),
             "vote" => self.vote(s, args),

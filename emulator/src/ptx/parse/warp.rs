@@ -118,6 +118,18 @@ impl<'a> Body<'a> {
         Ok(())
     }
 
+    /// `movmatrix.sync.aligned.m8n8.trans.b16`.
+    pub(super) fn move_matrix(&mut self, s: &mut Suffixes<'a>, args: &[Arg<'a>]) -> Result<(), String> {
+        if !(s.take("sync") & s.take("aligned") & s.take("m8n8") & s.take("trans") & s.take("b16")) {
+            return Err("only 8x8 matrices of 16 bits, transposed, are known".into());
+        }
+        s.end()?;
+        let [d, a] = args else { return Err("two operands belong here".into()) };
+        let operands = vec![self.def(d, Ty::B(4))?, self.value(a, Ty::B(4))?];
+        self.emit(Op::Movmatrix, operands);
+        Ok(())
+    }
+
     pub(super) fn reduce(&mut self, s: &mut Suffixes<'a>, args: &[Arg<'a>]) -> Result<(), String> {
         s.take("sync");
         let name = s.find(|word| ["add", "min", "max", "and", "or", "xor"].into_iter().find(|it| *it == word));

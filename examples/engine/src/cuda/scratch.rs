@@ -13,8 +13,6 @@ use crate::{
 const BLOCKS: usize = 264;
 /// The most shares of a sequence: more of them are merged longer than they save.
 const MOST_SHARES: usize = 16;
-/// Query heads that one block of the attention kernel takes.
-const TOGETHER: usize = 16;
 
 /// Elements of each buffer.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -47,10 +45,14 @@ pub(super) struct Units {
     pub(super) unpacked: usize,
 }
 
-/// Groups of query heads that one key/value head of a layer has blocks for.
-fn groups(layer: &LayerArch) -> usize {
-    let kv_heads = layer.kv.shape.kv_heads.max(1);
-    layer.kv.params.heads.div_ceil(kv_heads).div_ceil(TOGETHER)
+/// How a layer decodes.
+fn decode(layer: &LayerArch, shares: usize) -> DecodeShape {
+    DecodeShape { heads: layer.kv.params.heads, scale: layer.kv.params.scale, window: None, softcap: None, shares }
+}
+
+/// Blocks that the attention kernel has for a share of `queries` queries, each with a counter.
+fn blocks(layer: &LayerArch, queries: usize) -> Option<usize> {
+    decode(layer, 1).counters(queries, layer.kv.shape.kv_heads.max(1))
 }
 
 /// Shares of each of `queries` queries, from what is known when the pass is planned: the same for a graph and an eager pass. A
@@ -59,8 +61,7 @@ pub(super) fn shares(arch: &Arch, layer: &LayerArch, queries: usize) -> usize {
     if arch.batch_invariant {
         return MOST_SHARES;
     }
-    let blocks = queries.max(1).saturating_mul(layer.kv.shape.kv_heads.max(1)).saturating_mul(groups(layer).max(1));
-    (BLOCKS / blocks.max(1)).clamp(1, MOST_SHARES)
+    (BLOCKS / blocks(layer, queries.max(1)).unwrap_or(BLOCKS).max(1)).clamp(1, MOST_SHARES)
 }
 
 impl Units {
@@ -74,14 +75,10 @@ impl Units {
         let angles = arch.ropes.iter().map(|rope| rope.dims).max().unwrap_or(2);
         let partial = |layer: &LayerArch| match shares(arch, layer, decodes) {
             1 => Some(1),
-            shares => {
-                let (heads, scale) = (layer.kv.params.heads, layer.kv.params.scale);
-                let shape = DecodeShape { heads, scale, window: None, softcap: None, shares };
-                shape.partial_units(decodes, layer.kv.shape.head_dim)
-            }
+            shares => decode(layer, shares).partial_units(decodes, layer.kv.shape.head_dim),
         };
         let partial = arch.layers.iter().try_fold(1, |most: usize, layer| Some(most.max(partial(layer)?)))?;
-        let arrived = arch.layers.iter().map(|layer| layer.kv.shape.kv_heads * groups(layer)).max().unwrap_or(1);
+        let arrived = arch.layers.iter().try_fold(1, |most: usize, layer| Some(most.max(blocks(layer, decodes)?)))?;
         Some(Units {
             hidden: rows(hidden)?,
             delta: if arch.post_norms { rows(hidden)? } else { 1 },
@@ -95,7 +92,7 @@ impl Units {
             picked: picks.checked_mul(hidden)?,
             angles: rows(angles)?,
             partial,
-            arrived: decodes.checked_mul(arrived)?,
+            arrived,
             tokens,
             logits: picks.checked_mul(arch.vocab())?,
             unpacked: unpacked(&arch.weights, tokens, arch.batch_invariant)?,
