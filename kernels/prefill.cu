@@ -6,7 +6,8 @@
 // A tile that all queries of a warp see whole is not masked, one that none of them sees is skipped.
 //
 // Tiles of fewer than 16 bits come as they are, through two smaller buffers, and each is widened to f16 into one place before it is worked
-// on, times the scales of its groups. Scales of whole keys are multiplied to scores, those of values to weights.
+// on, times the scales of its groups, and keys times those of whole keys. Scales of whole values are multiplied to weights: what is small
+// of all values may be all that a query sees.
 #include "common.cuh"
 #include "prefill_tile.cuh"
 
@@ -15,6 +16,7 @@ template <typename E, int DIM> __device__ __forceinline__ void prefill(const Pre
     using Q = typename Cache<E>::Query;
     constexpr bool SCALED = Cache<E>::SCALED;
     constexpr int PARTS = T::PARTS, KEYS = T::KEYS, LINES = T::LINES;
+    float scale_log2 = a.scale_log2 * Widened<E>::KEYS;
     extern __shared__ __align__(1024) u8 shared[];
     __shared__ u32 row_of[T::QUERIES], position_of[T::QUERIES];
     __shared__ const E *places[4][T::GROUPS];
@@ -176,18 +178,8 @@ template <typename E, int DIM> __device__ __forceinline__ void prefill(const Pre
                 }
             }
 
-            if constexpr (SCALED) {
-#pragma unroll
-                for (int n = 0; n < KEYS / 8; n++) {
-                    float2 of_key = times(load_shared_pair(scales + n * 32), Cache<E>::TIMES);
-#pragma unroll
-                    for (int m = 0; m < PARTS; m++)
-#pragma unroll
-                        for (int i = 0; i < 4; i++) score[m][n][i] *= i % 2 ? of_key.y : of_key.x;
-                }
-            }
             if (a.softcap > 0.0f) {
-                float inward = __fdividef(a.scale_log2, a.softcap), outward = __fdividef(a.softcap, a.scale_log2);
+                float inward = __fdividef(scale_log2, a.softcap), outward = __fdividef(a.softcap, scale_log2);
 #pragma unroll
                 for (int m = 0; m < PARTS; m++)
 #pragma unroll
@@ -229,13 +221,13 @@ template <typename E, int DIM> __device__ __forceinline__ void prefill(const Pre
                 for (int m = 0; m < PARTS; m++) now[m][0] = now[m][1] = NEGATIVE_INFINITY;
 #pragma unroll
                 for (int n = 0; n < KEYS / 8; n++) {
-                    float2 of_value = times(load_shared_pair(scales + KEYS * 4 + n * 32), Cache<E>::TIMES);
+                    float2 of_value = load_shared_pair(scales + KEYS * 4 + n * 32);
                     float logs[2] = {log2_fast(fmaxf(of_value.x, 1e-30f)), log2_fast(fmaxf(of_value.y, 1e-30f))};
 #pragma unroll
                     for (int m = 0; m < PARTS; m++)
 #pragma unroll
                         for (int i = 0; i < 4; i++) {
-                            float with = fmaf(score[m][n][i], a.scale_log2, logs[i % 2]);
+                            float with = fmaf(score[m][n][i], scale_log2, logs[i % 2]);
                             now[m][i / 2] = fmaxf(now[m][i / 2], with);
                         }
                 }
@@ -262,7 +254,7 @@ template <typename E, int DIM> __device__ __forceinline__ void prefill(const Pre
             for (int m = 0; m < PARTS; m++)
 #pragma unroll
                 for (int r = 0; r < 2; r++) {
-                    float top = SCALED ? now[m][r] : now[m][r] * a.scale_log2;
+                    float top = SCALED ? now[m][r] : now[m][r] * scale_log2;
                     bool higher = top > most[m][r] + 8.0f;
                     rescale[m][r] = higher ? exp2_fast(most[m][r] - top) : 1.0f;
                     grown |= higher;
@@ -285,14 +277,14 @@ template <typename E, int DIM> __device__ __forceinline__ void prefill(const Pre
                 float2 of_value[2];
 #pragma unroll
                 for (int i = 0; i < 2; i++)
-                    if (SCALED) of_value[i] = times(load_shared_pair(scales + KEYS * 4 + (2 * k + i) * 32), Cache<E>::TIMES);
+                    if (SCALED) of_value[i] = load_shared_pair(scales + KEYS * 4 + (2 * k + i) * 32);
 #pragma unroll
                 for (int m = 0; m < PARTS; m++)
 #pragma unroll
                     for (int i = 0; i < 4; i++) {
                         const float *pair = &score[m][2 * k + i / 2][i % 2 * 2];
-                        float low = exp2_fast(fmaf(pair[0], a.scale_log2, -now[m][i % 2]));
-                        float high = exp2_fast(fmaf(pair[1], a.scale_log2, -now[m][i % 2]));
+                        float low = exp2_fast(fmaf(pair[0], scale_log2, -now[m][i % 2]));
+                        float high = exp2_fast(fmaf(pair[1], scale_log2, -now[m][i % 2]));
                         weight[m][i % 2] += low + high;
                         if (SCALED) {
                             low *= of_value[i / 2].x;
@@ -323,7 +315,7 @@ template <typename E, int DIM> __device__ __forceinline__ void prefill(const Pre
             float all = weight[m][r];
             all += __shfl_xor_sync(FULL, all, 1);
             all += __shfl_xor_sync(FULL, all, 2);
-            float inverse = all > 0.0f ? 1.0f / all : 0.0f;
+            float inverse = all > 0.0f ? Cache<E>::TIMES / all : 0.0f;
             if (line >= count) continue;
             bf16 *to = a.out + ((u64)(first + line) * heads + head) * DIM + c * 2;
 #pragma unroll

@@ -20,7 +20,7 @@ template <int WARPS_, int PARTS_, int KEYS_, bool HELD_, int BLOCKS_> struct Mad
     static constexpr int WARPS = WARPS_, PARTS = PARTS_, KEYS = KEYS_, BLOCKS = BLOCKS_;
     static constexpr bool HELD = HELD_;
 };
-// By whether cells have 16 bits. Others want registers on their way: fewer keys, or fewer queries.
+// By whether cells have 16 bits. Others want registers on their way: fewer keys.
 template <bool WIDE, int DIM> struct Choice;
 #if __CUDA_ARCH__ >= 1200
 // 99 KB of shared memory, and less of tensor cores to feed from it: small tiles for several blocks of a multiprocessor.
@@ -33,7 +33,7 @@ template <> struct Choice<true, 64> { typedef Made<4, 2, 128, false, 2> How; };
 template <> struct Choice<true, 128> { typedef Made<4, 2, 64, false, 2> How; };
 template <> struct Choice<true, 256> { typedef Made<8, 1, 64, false, 1> How; };
 template <> struct Choice<false, 64> { typedef Made<4, 2, 64, false, 2> How; };
-template <> struct Choice<false, 128> { typedef Made<4, 1, 64, false, 2> How; };
+template <> struct Choice<false, 128> { typedef Made<4, 2, 64, false, 2> How; };
 template <> struct Choice<false, 256> { typedef Made<8, 1, 32, false, 1> How; };
 #endif
 
@@ -67,8 +67,6 @@ template <typename E, int DIM> struct Tile : Choice<Cache<E>::BITS == 16, DIM>::
 template <int DIM> __device__ __forceinline__ u32 at(u32 base, u32 row, u32 chunk) {
     return base + row * (DIM * 2) + ((chunk ^ (row & 7)) << 4);
 }
-
-__device__ __forceinline__ float2 times(float2 pair, float by) { return make_float2(pair.x * by, pair.y * by); }
 
 // Where 16 tokens of a tile are: the first key's row; null for a hole and behind the end.
 template <typename E, int DIM>
@@ -143,8 +141,18 @@ __device__ __forceinline__ void copy_raw(const PrefillArgs<E> &a, u32 base, u32 
     }
 }
 
-// Sixteen bytes of a row as f16, in the order of its elements, times the scales of their groups, which begin at `groups`.
-template <typename E, int DIM> __device__ __forceinline__ void widen_chunk(u32 to, u32 row, u32 chunk, uint4 raw, u32 groups) {
+// By how much keys are too small when they are widened: so that f16 has room for large ones.
+template <typename E> struct Widened {
+    static constexpr float KEYS = 1.0f;
+};
+template <> struct Widened<f4x2> {
+    static constexpr float KEYS = 128.0f;
+};
+
+// Sixteen bytes of a row as f16, in the order of its elements, times the scales of their groups, which begin at `groups`, and times `all`
+// in both halves if they are keys.
+template <typename E, int DIM, bool OF_KEYS>
+__device__ __forceinline__ void widen_chunk(u32 to, u32 row, u32 chunk, uint4 raw, u32 groups, u32 all) {
     u32 words[4] = {raw.x, raw.y, raw.z, raw.w}, wide[Cache<E>::BITS == 4 ? 16 : 8];
     if constexpr (Cache<E>::BITS == 4) {
         u32 four = load_shared_word(groups + chunk / 2 * 4); // of which two are this chunk's
@@ -167,24 +175,30 @@ template <typename E, int DIM> __device__ __forceinline__ void widen_chunk(u32 t
         for (int w = 0; w < 4; w++) f8x4_to_f16(wide[2 * w], wide[2 * w + 1], words[w]);
     }
     constexpr int CHUNKS = 16 / Cache<E>::BITS;
+    if constexpr (Cache<E>::SCALED && OF_KEYS) {
+#pragma unroll
+        for (int i = 0; i < 4 * CHUNKS; i++) wide[i] = times_f16x2(wide[i], all);
+    }
 #pragma unroll
     for (int i = 0; i < CHUNKS; i++)
         store_shared16(at<DIM>(to, row, CHUNKS * chunk + i),
                        make_uint4(wide[4 * i], wide[4 * i + 1], wide[4 * i + 2], wide[4 * i + 3]));
 }
 
-// Widens what this thread copied to where products read it. Scales of groups came by other threads: behind a barrier.
+// Widens what this thread copied to where products read it. Scales came by other threads: behind a barrier.
 template <typename E, int DIM> __device__ __forceinline__ void widen(u32 base, u32 stage) {
     using T = Tile<E, DIM>;
     u32 chunk = threadIdx.x % T::RAW_CHUNKS, first = threadIdx.x / T::RAW_CHUNKS;
-#pragma unroll
+#pragma unroll 1
     for (int i = 0; i < T::KEYS / T::RAW_AT_ONCE; i++) {
         u32 row = i * T::RAW_AT_ONCE + first, from = T::raw(base, stage) + (row * T::RAW_CHUNKS + chunk) * 16;
         if (T::RAW_AT_ONCE * T::RAW_CHUNKS < T::THREADS && first >= T::RAW_AT_ONCE) break;
-        uint4 raw[2] = {load_shared16(from), load_shared16(from + T::RAW)}; // of keys, and of values
-#pragma unroll
-        for (int part = 0; part < 2; part++)
-            widen_chunk<E, DIM>(base + part * T::BUFFER, row, chunk, raw[part],
-                                T::groups(base, stage) + (part * T::KEYS + row) * T::GROUPED);
+        u32 groups = T::groups(base, stage) + row * T::GROUPED, all = 0;
+        if (Cache<E>::SCALED) {
+            float scale = __uint_as_float(load_shared_word(T::scales(base, stage) + row * 4)) * (Cache<E>::TIMES / Widened<E>::KEYS);
+            all = to_f16x2(scale, scale);
+        }
+        widen_chunk<E, DIM, true>(base, row, chunk, load_shared16(from), groups, all);
+        widen_chunk<E, DIM, false>(base + T::BUFFER, row, chunk, load_shared16(from + T::RAW), groups + T::KEYS * T::GROUPED, all);
     }
 }

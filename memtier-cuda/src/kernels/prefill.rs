@@ -69,8 +69,7 @@ fn variant(target: &str, cache: Cache, head_dim: usize) -> Result<Variant, Launc
     let (warps, parts, keys, held) = match (target, head_dim, cache.is_narrow()) {
         ("sm_90a", 64, true) => (4, 2, 64, false),
         ("sm_90a", 64, false) => (4, 2, 128, false),
-        ("sm_90a", 128, true) => (4, 1, 64, false),
-        ("sm_90a", 128, false) => (4, 2, 64, false),
+        ("sm_90a", 128, _) => (4, 2, 64, false),
         ("sm_90a", _, true) => (8, 1, 32, false),
         ("sm_90a", _, false) => (8, 1, 64, false),
         (_, 64, true) => (4, 2, 32, true),
@@ -96,7 +95,8 @@ fn variant(target: &str, cache: Cache, head_dim: usize) -> Result<Variant, Launc
 /// `positions` say whose each token is and where. The keys and values of the pass itself are in the pages already. Tokens of one
 /// sequence that stand together share the reading of its keys. A token whose row is not in the table, and one that sees holes
 /// only, gets zeros. Pages of fewer bits
-/// are widened to f16 on the way, times the scales of groups; scales of whole vectors are multiplied to scores and to weights in f32.
+/// are widened to f16 on the way, times the scales of groups, and keys times those of whole keys; scales of whole values are multiplied
+/// to weights, in f32.
 ///
 /// # Errors
 /// [`LaunchError::Shape`] and [`LaunchError::Unsupported`] name what does not fit.
