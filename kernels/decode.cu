@@ -57,10 +57,12 @@ __device__ __forceinline__ void merge_shares(bf16 *to, const float *parts, u32 d
     store_four(to, total, all);
 }
 
-template <typename E, int DIM, int COLUMNS> __device__ __forceinline__ void decode(const DecodeArgs<E> a) {
+// COLUMNS: products side by side, of eight heads each. FOUR: there are at most four heads, and each is two columns, as many as there are groups of 16 elements in the rows of a product of NVFP4.
+// So weights take the scales of groups in place of values, of which there are eight times as many.
+template <typename E, int DIM, int COLUMNS, bool FOUR = false> __device__ __forceinline__ void decode(const DecodeArgs<E> a) {
     using S = Shape<E, DIM>;
     using Q = typename Cache<E>::Query;
-    constexpr int TOKENS = S::TOKENS, WARPS = S::WARPS, THREADS = WARPS * 32, MINE = 8 * COLUMNS; // heads of this block
+    constexpr int TOKENS = S::TOKENS, WARPS = S::WARPS, THREADS = WARPS * 32, MINE = FOUR ? 4 : 8 * COLUMNS; // heads of this block
     extern __shared__ __align__(128) u8 shared[];
     __shared__ float states[WARPS][2][MINE]; // maximum and weight of every warp and head
     __shared__ bool last;
@@ -110,7 +112,7 @@ template <typename E, int DIM, int COLUMNS> __device__ __forceinline__ void deco
     float most[COLUMNS][2], weight[COLUMNS][2];
 #pragma unroll
     for (int m = 0; m < COLUMNS; m++) {
-        u32 head = m * 8 + g;
+        u32 head = m * 8 + (FOUR ? g % 4 : g);
 #pragma unroll
         for (int k = 0; k < DIM / 16; k++)
 #pragma unroll
@@ -183,7 +185,7 @@ template <typename E, int DIM, int COLUMNS> __device__ __forceinline__ void deco
         }
         // Softmax over the tile. With scales, the largest of scores plus the logarithm of the value's scale is what all are
         // relative to: then a weight times its scale is small, whatever the scales are. What they are relative to follows only when it
-        // grew by more than 2^8: until then the sums need no rescaling.
+        // grew by more than 2^8, or 2^4: until then the sums need no rescaling.
         float now[COLUMNS][2], rescale[COLUMNS][2];
 #pragma unroll
         for (int m = 0; m < COLUMNS; m++) now[m][0] = now[m][1] = NEGATIVE_INFINITY;
@@ -212,7 +214,7 @@ template <typename E, int DIM, int COLUMNS> __device__ __forceinline__ void deco
         for (int m = 0; m < COLUMNS; m++)
 #pragma unroll
             for (int r = 0; r < 2; r++) {
-                bool higher = now[m][r] > most[m][r] + 8.0f;
+                bool higher = now[m][r] > most[m][r] + (FOUR ? 4.0f : 8.0f); // scales of groups are up to 448
                 grown |= higher;
                 rescale[m][r] = higher ? exp2_fast(most[m][r] - now[m][r]) : 1.0f;
                 if (higher) most[m][r] = now[m][r];
@@ -249,7 +251,7 @@ template <typename E, int DIM, int COLUMNS> __device__ __forceinline__ void deco
         __syncwarp();
         buffer = ring + slot * S::SLOT;
 #pragma unroll
-        for (int n = 0; n < TOKENS / 16; n++) add_values<E, DIM, COLUMNS>(sums, p[n], buffer, n * 16, lane);
+        for (int n = 0; n < TOKENS / 16; n++) add_values<E, DIM, COLUMNS, FOUR>(sums, p[n], buffer, n * 16, lane);
         __syncwarp();
         if (beyond < to_tile) copy_tile<E, DIM, false>(a, buffer, third, beyond, start, end, lane);
         commit_copies();
@@ -267,7 +269,7 @@ template <typename E, int DIM, int COLUMNS> __device__ __forceinline__ void deco
             u32 head = m * 8 + 2 * c + r;
 #pragma unroll
             for (int step = 4; step < 32; step *= 2) weight[m][r] += __shfl_xor_sync(FULL, weight[m][r], step);
-            if (g == 0) {
+            if (g == 0 && head < MINE) {
                 states[warp][0][head] = most[m][r];
                 states[warp][1][head] = weight[m][r];
             }
@@ -279,6 +281,10 @@ template <typename E, int DIM, int COLUMNS> __device__ __forceinline__ void deco
 #pragma unroll
         for (int r = 0; r < 2; r++) {
             u32 head = m * 8 + 2 * c + r;
+            if (FOUR) {
+                if (g / 4 != c / 2) continue; // of the other group's scales
+                head %= 4;
+            }
             if (head >= here) continue;
             float top = NEGATIVE_INFINITY;
 #pragma unroll
@@ -345,12 +351,12 @@ template <typename E, int DIM, int COLUMNS> __device__ __forceinline__ void deco
 #define RESIDENT(BLOCKS) BLOCKS
 #endif
 
-#define ENTRY(KV, NAME, DIM, COLUMNS, THREADS, BLOCKS)                                                                 \
+#define ENTRY(KV, NAME, DIM, HOW, THREADS, BLOCKS)                                                                     \
     extern "C" __global__ void __launch_bounds__(THREADS, RESIDENT(BLOCKS)) paged_decode_##KV##_##NAME(                \
         bf16 *out, float *partial, u32 *arrived, const Cache<KV>::Query *q, const KV *slab, const u32 *ids, const u32 *rows,         \
         const u32 *lengths, u64 pool, u64 block_stride, u64 layer_base, u32 block_tokens, u32 table_rows,              \
         u32 table_columns, u32 kv_heads, u32 group, u32 window, float scale_log2, float softcap) {                     \
-        decode<KV, DIM, COLUMNS>(DecodeArgs<KV>{out, partial, arrived, q, slab, ids, rows, lengths, pool, block_stride, \
+        decode<KV, DIM, HOW>(DecodeArgs<KV>{out, partial, arrived, q, slab, ids, rows, lengths, pool, block_stride, \
                                                 layer_base, block_tokens, table_rows, table_columns, kv_heads, group,  \
                                                 window, scale_log2, softcap});                                         \
     }
@@ -369,6 +375,10 @@ ENTRY(i8, d128, 128, 1, 128, 4)
 ENTRY(i8, d256, 256, 1, 128, 2)
 ENTRY(f4x2, d64, 64, 1, 128, 3)
 ENTRY(f4x2, d128, 128, 1, 128, 3)
+// For at most four heads to a key/value head.
+#define FOUR_HEADS 1, true
+ENTRY(f4x2, d64_four, 64, FOUR_HEADS, 128, 3)
+ENTRY(f4x2, d128_four, 128, FOUR_HEADS, 128, 3)
 // For more than eight heads to a key/value head.
 ENTRY(bf16, d128_wide, 128, 2, 128, 2)
 ENTRY(f8, d128_wide, 128, 2, 128, 2)

@@ -333,7 +333,7 @@ __device__ __forceinline__ void score_tokens(float (&score)[COLUMNS][4], const u
 }
 
 // Adds 16 tokens' values, rows of a buffer from `row` on, times their weights `p`.
-template <typename E, int DIM, int COLUMNS>
+template <typename E, int DIM, int COLUMNS, bool FOUR>
 __device__ __forceinline__ void add_values(float (&sums)[COLUMNS][DIM / 16][4], const u32 (&p)[COLUMNS][2], u32 buffer, u32 row,
                                            u32 lane) {
     using S = Shape<E, DIM>;
@@ -399,12 +399,19 @@ __device__ __forceinline__ void add_values(float (&sums)[COLUMNS][DIM / 16][4], 
                     for (int i = 0; i < 2; i++) {
                         eight_e2m1(numbers[i], value[2 * j + i]);
 #pragma unroll
-                        for (int e = 0; e < 4; e++) numbers[i][e] = times_f16x2(numbers[i][e], scale[j][i]);
+                        for (int e = 0; e < 4; e++)
+                            if (!FOUR) numbers[i][e] = times_f16x2(numbers[i][e], scale[j][i]);
                     }
+                    u32 right[2] = {p[0][0], p[0][1]};
+                    if (FOUR) right[0] = times_f16x2(right[0], scale[j][0]), right[1] = times_f16x2(right[1], scale[j][1]);
 #pragma unroll
                     for (int h = 0; h < 2; h++) {
                         u32 left[4] = {numbers[0][2 * h], numbers[0][2 * h + 1], numbers[1][2 * h], numbers[1][2 * h + 1]};
-                        add(left, 2 * (2 * d + j) + h);
+                        u32 to = 2 * (2 * d + j) + h;
+                        if (FOUR)
+                            multiply(sums[0][to], left, right[0], right[1], (const Q *)nullptr);
+                        else
+                            add(left, to);
                     }
                 }
             }

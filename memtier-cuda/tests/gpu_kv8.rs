@@ -364,7 +364,7 @@ fn random_shapes(packed: PackedKv, heads: &[usize], run: impl Fn(&Case, &mut Rng
             packed,
             head_dim,
             kv_heads: rng.pick(&[1, 2, 3]),
-            group: [1, 3, 4, 8, 9][index % 5],
+            group: [1, 3, 8, 4, 9, 8][index % 6],
             page: rng.pick(&[16, 32, 64, 128]),
             window: rng.pick(&[None, None, Some(1), Some(40), Some(100)]),
             softcap: rng.pick(&[None, None, Some(20.0)]),

@@ -109,6 +109,8 @@ fn variant(target: &str, cache: Cache, head_dim: usize, group: usize) -> Result<
         (Cache::I8, 64) => Kernel::DecodeI8D64,
         (Cache::I8, 128) => Kernel::DecodeI8D128,
         (Cache::I8, 256) => Kernel::DecodeI8D256,
+        (Cache::F4, 64) if group <= 4 => Kernel::DecodeF4D64Four,
+        (Cache::F4, 128) if group <= 4 => Kernel::DecodeF4D128Four,
         (Cache::F4, 64) => Kernel::DecodeF4D64,
         (Cache::F4, 128) => Kernel::DecodeF4D128,
         (Cache::F4, 256) => {
@@ -134,6 +136,7 @@ fn variant(target: &str, cache: Cache, head_dim: usize, group: usize) -> Result<
         _ => 4096,
     };
     let tokens = buffer / row;
+    // (One that takes no more than four never has more.)
     let together = if wide { 2 * TOGETHER } else { TOGETHER };
     // The merge of the warps goes to the same place: four sums of each head, which begin in different banks.
     let merge = 4 * together * (head_dim + 4) * 4;

@@ -103,6 +103,10 @@ entries! {
         (Out Out Out In In In In In U64 U64 U64 U32 U32 U32 U32 U32 U32 F32 F32);
     DecodeF4Wide = "decode" "paged_decode_f4x2_d128_wide"
         (Out Out Out In In In In In U64 U64 U64 U32 U32 U32 U32 U32 U32 F32 F32);
+    DecodeF4D64Four = "decode" "paged_decode_f4x2_d64_four"
+        (Out Out Out In In In In In U64 U64 U64 U32 U32 U32 U32 U32 U32 F32 F32);
+    DecodeF4D128Four = "decode" "paged_decode_f4x2_d128_four"
+        (Out Out Out In In In In In U64 U64 U64 U32 U32 U32 U32 U32 U32 F32 F32);
     PrefillD64 = "prefill" "paged_prefill_bf16_d64"
         (Out In In In In In U64 U64 U64 U32 U32 U32 U32 U32 U32 F32 F32 U32);
     PrefillD128 = "prefill" "paged_prefill_bf16_d128"
