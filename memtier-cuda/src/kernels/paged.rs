@@ -46,7 +46,8 @@ pub enum PackedKv {
     /// Eight-bit integers, and for 32 of them an f16: GGUF's Q8_0, with the scales of a layer behind its integers. Elements are rounded once
     /// to f16 when they are read, as an f16 cache has them.
     Int8,
-    /// e2m1, for 16 of them a ue4m3, and for each vector an f32. Reading is exact.
+    /// e2m1, for 16 of them a ue4m3, and for each vector an f32. Elements times the ue4m3 are f16 exactly; prefill rounds keys times the f32
+    /// to f16, and so it does with e4m3.
     Nvfp4,
 }
 
