@@ -295,6 +295,10 @@ mod tests {
                             "decode" => {
                                 assert!(loads.iter().all(|load| load.contains("STRONG")), "{kernel}: {loads:?}")
                             }
+                            "gemm" => assert!(
+                                !loads.is_empty() && loads.iter().all(|load| load.starts_with("LDGSTS")),
+                                "{kernel} on {target} reads early: {loads:?}"
+                            ),
                             "quant" => assert!(loads.iter().all(weights), "{kernel} on {target}: {loads:?}"),
                             _ => assert!(loads.is_empty(), "{kernel} on {target} reads early: {loads:?}"),
                         }

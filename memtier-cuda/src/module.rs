@@ -30,6 +30,7 @@ use crate::{
 pub struct Kernels {
     loaded: Arc<Loaded>,
     batch_invariant: bool,
+    tile: Option<usize>,
 }
 
 struct Loaded {
@@ -110,7 +111,7 @@ impl Kernels {
         let functions = functions.collect::<Result<_, KernelError>>()?;
         let multiprocessors = context.info.multiprocessors;
         let loaded = Arc::new(Loaded { functions, multiprocessors, target, kind, _modules: modules });
-        let kernels = Kernels { loaded, batch_invariant: false };
+        let kernels = Kernels { loaded, batch_invariant: false, tile: None };
         if !target.ends_with("_90a") {
             self_test::nvfp4(&kernels, context)?;
         }
@@ -149,6 +150,18 @@ impl Kernels {
     /// Whether they are [batch-invariant](Self::batch_invariant).
     pub fn is_batch_invariant(&self) -> bool {
         self.batch_invariant
+    }
+
+    /// Takes the kernel of this number for all [projections](crate::kernels::project) of bf16 that are not normalised on the way, whatever would be
+    /// faster: for tests and measurements of each. [`KERNELS_OF_MANY_ROWS`](crate::kernels::KERNELS_OF_MANY_ROWS) is how many there are.
+    #[doc(hidden)]
+    #[must_use]
+    pub fn with_tile(self, number: usize) -> Self {
+        Kernels { tile: Some(number), ..self }
+    }
+
+    pub(crate) fn tile(&self) -> Option<usize> {
+        self.tile
     }
 
     /// The device's multiprocessors: what grids are sized by.

@@ -4,8 +4,8 @@ mod support;
 
 use memtier::{Bytes, LaunchError, TableSpec, bf16};
 use memtier_cuda::kernels::{
-    Activation, Inputs, Matrix, add_rms_norm, begin_pass, embed, gather_rows, project, project_add, project_f32,
-    project_gated, rms_norm_wide, rope_angles_of, softcap,
+    Activation, Inputs, KERNELS_OF_MANY_ROWS, Matrix, add_rms_norm, begin_pass, embed, gather_rows, project,
+    project_add, project_f32, project_gated, rms_norm_wide, rope_angles_of, softcap,
 };
 use support::{Rig, Rng, distance, pool, rounds, wide};
 
@@ -315,6 +315,69 @@ fn two_projections_that_gate_each_other() {
             assert!(far < 8e-3, "{activation:?} {rows} x {columns} to {outputs}: {far}");
         }
     }
+}
+
+/// Whatever would be chosen: each with tiles that are whole, and with rows, elements and outputs that end within one.
+#[test]
+fn each_kernel_of_many_rows() {
+    let Some(Rig { kernels, mut engine, mut stream, .. }) = rig() else { return };
+    let mut rng = Rng(47);
+    let mut worst = [0.0f64; 3];
+    for tile in 0..KERNELS_OF_MANY_ROWS {
+        let kernels = kernels.clone().with_tile(tile);
+        for (rows, columns, outputs) in [(192, 192, [192, 96]), (70, 520, [200, 24]), (35, 72, [37, 6])] {
+            let x = rng.bf16s(rows * columns);
+            let weights = outputs.map(|outputs| rng.bf16s(outputs * columns));
+            let up = rng.bf16s(outputs[0] * columns);
+            let x64: Vec<f64> = wide(&x).collect();
+            let parts = weights.each_ref().map(|weights| products(&x64, weights, columns));
+            let (expected, case) = (beside(&parts), format!("{tile}: {rows} x {columns} to {outputs:?}"));
+            let (gate, up64) = (beside(&parts[..1]), beside(&[products(&x64, &up, columns)]));
+            let mut step = engine.step(&mut stream).unwrap();
+            let x = span!(step, bf16, x);
+            let spans = weights.each_ref().map(|weights| span!(step, bf16, weights[..]));
+            let up = span!(step, bf16, up);
+            let of = |span, rows| Matrix::new(span, rows, columns).unwrap().at_rest();
+            let (two, up) =
+                ([of(spans[0].read(), outputs[0]), of(spans[1].read(), outputs[1])], of(up.read(), outputs[0]));
+            let inputs = Inputs::Plain(x.read());
+            let all: usize = outputs.iter().sum();
+
+            let mut out = span!(step, bf16, vec![bf16::NAN; rows * all + 64]);
+            project(step.on, &kernels, &mut out.range(0..rows * all).unwrap(), &two, inputs, rows).unwrap();
+            let found = read!(step, bf16, out);
+            assert!(found[rows * all..].iter().all(|x| x.is_nan()), "{case}: written behind the last row");
+            let far = distance(wide(&found[..rows * all]), &expected);
+            assert!(far < BOUND, "{case}: bf16 {far}");
+            worst[0] = worst[0].max(far);
+
+            let mut out = span!(step, f32, vec![f32::NAN; rows * all]);
+            project_f32(step.on, &kernels, &mut out, &two, inputs, rows).unwrap();
+            let first = read!(step, f32, out);
+            let far = distance(first.iter().map(|x| f64::from(*x)), &expected);
+            assert!(far < SUM, "{case}: f32 {far}");
+            worst[1] = worst[1].max(far);
+            project_f32(step.on, &kernels, &mut out, &two, inputs, rows).unwrap();
+            assert!(read!(step, f32, out) == first, "{case}: the same inputs gave other bits");
+
+            let before = rng.f32s(rows * outputs[0]);
+            let mut out = span!(step, f32, before);
+            project_add(step.on, &kernels, &mut out, two[0], inputs, rows).unwrap();
+            let sum: Vec<f64> = gate.iter().zip(&before).map(|(x, y)| x + f64::from(*y)).collect();
+            let far = distance(read!(step, f32, out).iter().map(|x| f64::from(*x)), &sum);
+            assert!(far < SUM, "{case}: add {far}");
+
+            for activation in [Activation::Silu, Activation::GeluTanh] {
+                let expected: Vec<f64> = gate.iter().zip(&up64).map(|(x, y)| act(activation, *x) * y).collect();
+                let mut out = span!(step, bf16, vec![bf16::NAN; rows * outputs[0]]);
+                project_gated(step.on, &kernels, &mut out, [two[0], up], inputs, (rows, activation)).unwrap();
+                let far = distance(wide(&read!(step, bf16, out)), &expected);
+                assert!(far < 8e-3, "{case}: {activation:?} {far}");
+                worst[2] = worst[2].max(far);
+            }
+        }
+    }
+    println!("worst: bf16 {:.2e}, f32 {:.2e}, gated {:.2e}", worst[0], worst[1], worst[2]);
 }
 
 #[test]

@@ -1,14 +1,15 @@
 //! Which kernels may start before the one in front of them is done (programmatic launch).
 //!
 //! Of one request's pass most kernels are shorter than what a launch takes. A kernel here is launched with leave to start early: its
-//! blocks get ready, and weights are on their way, while the one in front still runs; then it waits. Kernels of many rows
+//! blocks get ready, and weights are on their way, while the one in front still runs; then it waits. Other kernels of many rows than products
 //! are not here: at 64 requests they cost more than they save. Nor is a product of matrices that a kernel may have written
 //! ([`Matrix::at_rest`](super::Matrix::at_rest)): its weights are read before it waits.
 
 /// Whether the kernel of this name waits for earlier ones itself.
 pub(crate) fn starts_early(name: &str) -> bool {
-    const STARTS: [&str; 13] = [
+    const STARTS: [&str; 14] = [
         "project_",
+        "gemm_bf16_",
         "rope_",
         "paged_decode_",
         "rms_norm_",

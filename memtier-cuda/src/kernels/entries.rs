@@ -150,13 +150,16 @@ entries! {
     RingN2Side = "skinny" "project_ring_n2_side" (Out In In In In U32 U32 U32 U32 U32 U32);
     TilesN1 = "skinny" "project_tiles_n1" (Out In In In In U32 U32 U32 U32 U32 U32);
     TilesN2 = "skinny" "project_tiles_n2" (Out In In In In U32 U32 U32 U32 U32 U32);
-    Gemm = "gemm" "gemm_bf16" (Out In In In In U32 U32 U32 U32 U32 U32);
-    GemmSmall = "gemm" "gemm_bf16_small" (Out In In In In U32 U32 U32 U32 U32 U32);
-    GemmWide = "gemm" "gemm_bf16_wide" (Out In In In In U32 U32 U32 U32 U32 U32);
-    GemmMiddle = "gemm" "gemm_bf16_middle" (Out In In In In U32 U32 U32 U32 U32 U32);
-    GemmHuge = "gemm" "gemm_bf16_huge" (Out In In In In U32 U32 U32 U32 U32 U32);
-    GemmInOrder = "gemm" "gemm_bf16_in_order" (Out In In In In U32 U32 U32 U32 U32 U32);
-    GemmInRings = "gemm" "gemm_bf16_in_rings" (Out In In In In U32 U32 U32 U32 U32 U32);
+    Gemm32x64 = "gemm" "gemm_bf16_32x64" (Out In In In In U32 U32 U32 U32 U32 U32);
+    Gemm64x64 = "gemm" "gemm_bf16_64x64" (Out In In In In U32 U32 U32 U32 U32 U32);
+    Gemm64x96 = "gemm" "gemm_bf16_64x96" (Out In In In In U32 U32 U32 U32 U32 U32);
+    Gemm64x128 = "gemm" "gemm_bf16_64x128" (Out In In In In U32 U32 U32 U32 U32 U32);
+    Gemm128x64 = "gemm" "gemm_bf16_128x64" (Out In In In In U32 U32 U32 U32 U32 U32);
+    Gemm128x96 = "gemm" "gemm_bf16_128x96" (Out In In In In U32 U32 U32 U32 U32 U32);
+    Gemm128x128 = "gemm" "gemm_bf16_128x128" (Out In In In In U32 U32 U32 U32 U32 U32);
+    Gemm192x192 = "gemm" "gemm_bf16_192x192" (Out In In In In U32 U32 U32 U32 U32 U32);
+    GemmInOrder = "gemm" "gemm_in_order" (Out In In In In U32 U32 U32 U32 U32 U32);
+    GemmInRings = "gemm" "gemm_in_rings" (Out In In In In U32 U32 U32 U32 U32 U32);
     Quant4N1Few = "quant" "quant_q4_n1_m1_w8_s1_a0" (Out In In In In U32 U32 U32 U32 U32 U32);
     Quant5N1Few = "quant" "quant_q5_n1_m1_w8_s1_a0" (Out In In In In U32 U32 U32 U32 U32 U32);
     Quant6N1Few = "quant" "quant_q6_n1_m1_w8_s1_a0" (Out In In In In U32 U32 U32 U32 U32 U32);
@@ -262,6 +265,8 @@ mod tests {
             ("project_n4", "project_##NAME"),
             ("project_ring", "project_##NAME"),
             ("project_tiles", "project_##NAME"),
+            ("gemm_bf16_", "gemm_##NAME"),
+            ("gemm_in_", "gemm_##NAME"),
             ("quant_normed_q", "quant_normed_q##F##_m##MT"),
             ("quant_ring_q", "quant_ring_q##F##_n##NT##_##SIZE"),
             ("quant_q", "quant_q##F##_n##NT##_m##MT##_w##WARPS##_s##SIDE##_a##AHEAD"),

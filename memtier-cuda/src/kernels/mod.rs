@@ -34,7 +34,7 @@ pub use narrow_floats::{Fp8, Nvfp4, PackError, pack_fp8, pack_nvfp4};
 pub use norm::{add_rms_norm, residual_rms_norm, residual_rms_norm_bf16, rms_norm, rms_norm_bf16, rms_norm_wide};
 pub use paged::{KvElement, PackedKv, PagedKv};
 pub use prefill::{PrefillShape, paged_prefill};
-pub use project::{Inputs, is_few, project, project_add, project_f32, project_gated};
+pub use project::{Inputs, KERNELS_OF_MANY_ROWS, is_few, project, project_add, project_f32, project_gated};
 pub use rope::{HeadNorms, RopeShape, RopeStyle, rope_angles, rope_angles_of, rope_kv_write};
 pub use rows::{begin_pass, embed, gather_rows, philox, sample, softcap};
 pub use scaled::{Fp8Matrix, Nvfp4Matrix, project_fp8, project_nvfp4};

@@ -4,6 +4,7 @@ use memtier::{Cuda, Fits, Input, Is, LaunchError, Place, Recorder, SameElement, 
 
 use super::{
     Activation, Matrix, Stable, aligned,
+    decode::even_shared,
     entries::Kernel,
     expect, narrow, product, require,
     skinny::{FEW, MANY, MOST_ROWS, goes_through_rings, skinny},
@@ -13,7 +14,8 @@ use crate::{
     launch::{Arg, Grid, launch},
 };
 
-/// A kernel of `gemm.cu`: rows of inputs and outputs of a block, and its shared memory, stages of two tiles of some elements a row.
+/// A kernel of `gemm.cu`: rows of inputs and outputs of a block, and its shared memory: stages of two tiles of some elements a row, and room for
+/// the sums that two groups of warps exchange.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 struct Tiled {
     kernel: Kernel,
@@ -21,8 +23,8 @@ struct Tiled {
     outputs: usize,
     threads: u32,
     shared: u32,
-    /// What a multiprocessor took for one block, for two, and for three at a time, of rows of 576 elements: tenths of a microsecond on an
-    /// H200. As many as there are fit.
+    /// What a multiprocessor takes for one block, for two, and for three at a time: about a tenth of a microsecond for rows of 576 elements on an
+    /// H200, such that of 70 products of 65 to 8192 rows nearly all have the kernel that was fastest there. As many as there are fit.
     times: &'static [usize],
 }
 
@@ -30,19 +32,31 @@ const fn tiled(kernel: Kernel, (rows, outputs): (usize, usize), shared: u32, tim
     Tiled { kernel, rows, outputs, threads: 128, shared: shared << 10, times }
 }
 
-const LARGE: Tiled = tiled(Kernel::Gemm, (128, 128), 96, &[123, 172]);
-const SMALL: Tiled = tiled(Kernel::GemmSmall, (64, 64), 64, &[59, 80, 95]);
-const MIDDLE: Tiled = tiled(Kernel::GemmMiddle, (64, 96), 60, &[70, 91, 121]);
-const WIDE: Tiled = tiled(Kernel::GemmWide, (64, 128), 72, &[81, 105, 146]);
-const HUGE: Tiled = Tiled { threads: 256, ..tiled(Kernel::GemmHuge, (256, 128), 96, &[160]) };
+const LEAST: Tiled = tiled(Kernel::Gemm32x64, (32, 64), 92, &[24, 41]);
+const SMALL: Tiled = tiled(Kernel::Gemm64x64, (64, 64), 96, &[40, 71]);
+const MIDDLE: Tiled = tiled(Kernel::Gemm64x96, (64, 96), 60, &[52, 61, 110]);
+const WIDE: Tiled = tiled(Kernel::Gemm64x128, (64, 128), 72, &[90, 102, 113]);
+const HIGH: Tiled = tiled(Kernel::Gemm128x64, (128, 64), 72, &[56, 103, 121]);
+const LARGER: Tiled = tiled(Kernel::Gemm128x96, (128, 96), 84, &[65, 112]);
+const LARGE: Tiled = tiled(Kernel::Gemm128x128, (128, 128), 96, &[72, 145]);
+const HUGE: Tiled = Tiled { threads: 256, ..tiled(Kernel::Gemm192x192, (192, 192), 96, &[161]) };
+/// Those that the fastest is taken of.
+const TILES: [Tiled; KERNELS_OF_MANY_ROWS] = [LEAST, SMALL, MIDDLE, WIDE, HIGH, LARGER, LARGE, HUGE];
+/// How many kernels there are for many rows, by default.
+#[doc(hidden)]
+pub const KERNELS_OF_MANY_ROWS: usize = 8;
 /// For the batch-invariant mode: a row's elements in the order of the kernels for few rows.
 const IN_ORDER: Tiled = tiled(Kernel::GemmInOrder, (64, 64), 48, &[77, 98, 123]);
 /// The same where those go through rings.
 const IN_RINGS: Tiled = Tiled { kernel: Kernel::GemmInRings, ..IN_ORDER };
-/// Rows of so many elements are so long that the beginning and the end of a block do not count.
-const LONG: usize = 2048;
 /// Outputs of all rows from which on the batch-invariant mode takes that kernel.
 const ENOUGH: usize = 180_000;
+/// Rows up to which, outputs below which, and elements of a row up to which the kernels for few rows are faster than tiles all the same.
+const SOME: usize = 96;
+const NARROW: usize = 768;
+const SHORT: usize = 2048;
+/// Rows above which tiles are faster for two matrices that gate each other.
+const MOST_GATED: usize = 48;
 
 /// The inputs of a projection: rows of as many elements as its matrices have columns. [`plain`](Self::plain) and
 /// [`normed`](Self::normed) take write views, too, and a span that does not fit is refused with the remedy.
@@ -211,13 +225,27 @@ impl Work {
         match self.rows {
             0 => Ok(()),
             _ if normed => skinny(on, kernels, &self),
+            _ if kernels.tile().is_some() => self.many(on, kernels),
             // Both give the same bits.
             rows if kernels.is_batch_invariant() => match rows > FEW && rows.saturating_mul(outputs) >= ENOUGH {
                 true => self.many(on, kernels),
                 false => skinny(on, kernels, &self),
             },
-            rows if rows <= FEW || rows <= MOST_ROWS && outputs < MANY => skinny(on, kernels, &self),
+            rows if self.is_for_few(rows) => skinny(on, kernels, &self),
             _ => self.many(on, kernels),
+        }
+    }
+
+    /// Whether the kernels for few rows are faster. They have the bits that documents promise beside any others.
+    fn is_for_few(&self, rows: usize) -> bool {
+        let (outputs, short) = (self.outputs(), self.columns <= SHORT);
+        match rows {
+            ..=FEW => true,
+            // Gated, both matrices have as many.
+            ..=MOST_ROWS => {
+                outputs < MANY && !(rows > MOST_GATED && self.gated() && outputs > 1024 && self.columns <= 1024)
+            }
+            _ => rows <= SOME && outputs < NARROW && short,
         }
     }
 
@@ -236,27 +264,31 @@ impl Work {
         match self.rows {
             _ if batch_invariant && goes_through_rings(self.columns, self.outputs()) => IN_RINGS,
             _ if batch_invariant => IN_ORDER,
-            ..=MOST_ROWS => WIDE,
-            _ if self.columns >= LONG && self.blocks(&HUGE) >= 4 * multiprocessors => HUGE,
-            _ => [SMALL, MIDDLE, WIDE, LARGE].into_iter().min_by_key(time).unwrap_or(SMALL),
+            ..=MOST_ROWS if self.outputs() >= MANY => WIDE,
+            _ => TILES.into_iter().min_by_key(time).unwrap_or(SMALL),
         }
     }
 
     /// More rows than that.
     fn many<P: Place<Space: Is<Cuda>>>(&self, on: &Recorder<P>, kernels: &Kernels) -> Result<(), LaunchError> {
         let (what, multiprocessors) = ("project", (kernels.multiprocessors() as usize).max(1));
-        let tiled = self.tiled(multiprocessors, kernels.is_batch_invariant());
+        let fastest = || self.tiled(multiprocessors, kernels.is_batch_invariant());
+        let tiled = kernels.tile().and_then(|number| TILES.get(number).copied()).unwrap_or_else(fastest);
         let (blocks, Tiled { kernel, threads, shared, .. }) = (self.blocks(&tiled), tiled);
         require(blocks <= i32::MAX as usize, what, "a launch takes at most 2 billion tiles")?;
+        // Kernels that start early would lie unevenly.
+        let shared = even_shared(kernels.target(), kernels.multiprocessors(), blocks as u64, shared);
         let grid = Grid { blocks: (blocks as u32, 1, 1), threads, shared };
         let [(w0, _, n0), (w1, _, n1), (w2, _, n2)] = self.matrices;
         let [n0, n1, n2, columns, rows] = [n0, n1, n2, self.columns, self.rows].map(|size| (size as u32).word());
         let words = [self.out.0, self.inputs.x.0, w0, w1, w2, n0, n1, n2, columns, rows, u64::from(self.how as u32)];
-        let kernels = kernels.clone();
+        // They read the first of the matrices before they wait.
+        let mut function = kernels.function(kernel);
+        function.early &= self.at_rest;
         on.launch(&self.streams(), move |queue| {
             // SAFETY: the kernel's own arguments. It reads `rows` rows of inputs and the matrices, and writes rows x outputs of
             // `out`, which came from `&mut`: all checked to be as long. The caller's views (or the graph) keep them.
-            unsafe { launch(queue, kernels.function(kernel), grid, &words) }
+            unsafe { launch(queue, function, grid, &words) }
         })
     }
 }
@@ -358,14 +390,16 @@ mod tests {
     fn prompts_are_multiplied_by_the_kernel_that_was_fastest() {
         let on_h200 = |rows, columns, outputs, how| work(rows, columns, outputs, how).tiled(132, false);
         // SmolLM2's, and a large model's.
+        let rows = [100, 256, 512, 1024, 2048, 8192];
         let heads = |rows| on_h200(rows, 576, [576, 192, 192], How::StoreBf16);
-        assert_eq!([100, 1024, 2048, 8192].map(heads), [SMALL, SMALL, MIDDLE, MIDDLE]);
+        assert_eq!(rows.map(heads), [LEAST, LEAST, SMALL, HIGH, HIGH, LARGER]);
         let gated = |rows| on_h200(rows, 576, [1536, 0, 0], How::GateSilu);
-        assert_eq!([100, 512, 1024, 8192].map(gated), [SMALL, MIDDLE, WIDE, LARGE]);
+        assert_eq!(rows.map(gated), [SMALL, MIDDLE, MIDDLE, LARGER, LARGE, LARGE]);
         let down = |rows| on_h200(rows, 1536, [576, 0, 0], How::AddF32);
-        assert_eq!([100, 512, 1024, 8192].map(down), [SMALL, SMALL, MIDDLE, MIDDLE]);
-        assert_eq!(on_h200(8192, 8192, [8192, 0, 0], How::StoreBf16), HUGE);
+        assert_eq!(rows.map(down), [LEAST, LEAST, SMALL, MIDDLE, MIDDLE, HUGE]);
+        assert_eq!(on_h200(8192, 8192, [8192, 0, 0], How::StoreBf16), LARGE);
         assert_eq!(on_h200(40, 576, [49_152, 0, 0], How::StoreF32), WIDE);
+        assert_eq!(on_h200(64, 576, [1536, 0, 0], How::GateSilu), LEAST);
         let invariant = |columns, outputs| work(8192, columns, [outputs, 0, 0], How::StoreBf16).tiled(132, true);
         assert_eq!(
             [invariant(2048, 8192), invariant(4096, 4096), invariant(4096, 8192)],
@@ -374,12 +408,27 @@ mod tests {
     }
 
     #[test]
+    fn rows_of_a_batch_have_the_kernels_that_were_faster() {
+        let few = |rows, columns, outputs, how| work(rows, columns, outputs, how).is_for_few(rows);
+        assert!([16, 64].iter().all(|rows| few(*rows, 576, [576, 192, 192], How::StoreBf16)));
+        assert!(!few(65, 576, [576, 192, 192], How::StoreBf16) && !few(40, 576, [49_152, 0, 0], How::StoreF32));
+        assert!(few(48, 576, [1536, 0, 0], How::GateSilu) && !few(49, 576, [1536, 0, 0], How::GateSilu));
+        assert!(few(96, 1536, [576, 0, 0], How::AddF32) && !few(97, 1536, [576, 0, 0], How::AddF32));
+        assert!(!few(96, 4096, [576, 0, 0], How::AddF32));
+    }
+
+    #[test]
     fn tiles_fit_into_a_block_of_the_smallest_device() {
-        for Tiled { kernel, rows, outputs, shared, .. } in [LARGE, SMALL, MIDDLE, WIDE, HUGE, IN_ORDER, IN_RINGS] {
-            // A whole number of stages of both operands' tiles, within what sm_120 gives a block.
-            let elements = if kernel == Kernel::GemmHuge { 32 } else { 64 };
-            let stage = (rows + outputs) as u32 * elements * 2;
-            assert!(shared.is_multiple_of(stage) && shared / stage >= 3 && shared <= 101_376);
+        for Tiled { kernel, rows, outputs, shared, times, .. } in TILES.into_iter().chain([IN_ORDER, IN_RINGS]) {
+            // A whole number of stages of both operands' tiles, within what sm_120 gives a block; and the sums that change hands.
+            let (elements, sums) = (
+                if kernel == Kernel::Gemm192x192 { 32 } else { 64 },
+                if kernel == Kernel::Gemm32x64 { rows * outputs * 4 } else { 0 },
+            );
+            let (stage, ring) = ((rows + outputs) as u32 * elements * 2, shared - sums as u32);
+            assert!(ring.is_multiple_of(stage) && ring / stage >= 3 && shared <= 101_376, "{kernel:?}");
+            // As many blocks as have times run at once on an H200.
+            assert!(times.len() as u32 * (shared + 1024) <= 228 << 10, "{kernel:?}");
         }
     }
 }

@@ -23,6 +23,7 @@ pub(crate) const HEADERS: &[(&str, &str)] = &[
     ("common.cuh", include_str!("../../../kernels/common.cuh")),
     ("mma.cuh", include_str!("../../../kernels/mma.cuh")),
     ("outputs.cuh", include_str!("../../../kernels/outputs.cuh")),
+    ("leave.cuh", include_str!("../../../kernels/leave.cuh")),
     ("cache.cuh", include_str!("../../../kernels/cache.cuh")),
     ("decode_tile.cuh", include_str!("../../../kernels/decode_tile.cuh")),
     ("prefill_tile.cuh", include_str!("../../../kernels/prefill_tile.cuh")),
