@@ -103,7 +103,7 @@ engine() {
         row "$weights, 64 requests" --model-file "$file" --weights $weights $many
         row "$weights, a prompt of 8192" --model-file "$file" --weights $weights $long
     done
-    row "bf16 --cublaslt, a prompt of 8192" --model-file "$file" --weights bf16 --cublaslt $long
+    row "bf16 --no-cublaslt, a prompt of 8192" --model-file "$file" --weights bf16 --no-cublaslt $long
     for kind in fp8 q8_0; do
         row "keys and values of $kind, one request, contexts of 500 to 1000" --model-file "$file" --kv-type $kind --graphs 1 --prefill 500 --decode 500
         row "keys and values of $kind, 64 requests" --model-file "$file" --kv-type $kind $many

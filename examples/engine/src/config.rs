@@ -80,7 +80,7 @@ pub struct Settings {
     pub batch_invariant: bool,
     /// How a GPU keeps weight matrices; `None` is its default. The CPU keeps them as they are in the file.
     pub gpu_weights: Option<GpuWeights>,
-    /// Whether cuBLASLt multiplies the rows of prompts on a GPU, where it is installed; not by default. Never where answers are
+    /// Whether cuBLASLt multiplies the rows of prompts on a GPU, where it is installed: by default. Never where answers are
     /// [`batch_invariant`](Self::batch_invariant).
     pub cublaslt: bool,
     /// Requests that may wait.
@@ -123,7 +123,7 @@ impl Default for Settings {
             graphs: 0,
             batch_invariant: false,
             gpu_weights: None,
-            cublaslt: false,
+            cublaslt: true,
             queue: 64,
             pressure: admission::Settings::default(),
             costs: None,

@@ -28,7 +28,6 @@ fn settings() -> Settings {
         max_seq_len: 512,
         prefill_chunk: 256,
         prefix_cache: false,
-        cublaslt: true,
         threads: 2,
         ..Settings::default()
     }
@@ -71,7 +70,7 @@ fn prompts_by_the_library_are_those_by_our_kernels() {
     for (name, path) in models() {
         let file = ModelFile::open(path.path()).unwrap();
         let mut ours = on_gpu(&gpu, &file, &Settings { cublaslt: false, ..settings() });
-        assert!(ours.libraries().unwrap().contains("--cublaslt"));
+        assert!(ours.libraries().unwrap().contains("--no-cublaslt"));
         let mut llm = on_gpu(&gpu, &file, &settings());
         let said = llm.libraries().unwrap();
         println!("{name}: {said}");

@@ -46,12 +46,12 @@
 //! measured across a start, and planned with at the next one (`--reserve-file FILE`, [`reserve`](crate::reserve)): the plan's line
 //! says which of the three it is. A start that measures more than a tenth off says so; a file that is damaged is named and ignored.
 //!
-//! On a GPU, with `--cublaslt`, cuBLASLt multiplies the rows of prompts where it is installed (the CUDA toolkit has it, and the Python wheel `nvidia-cublas`; its folder
+//! On a GPU cuBLASLt multiplies the rows of prompts where it is installed (the CUDA toolkit has it, and the Python wheel `nvidia-cublas`; its folder
 //! on `LD_LIBRARY_PATH`, or its file in `MEMTIER_CUBLASLT`), in passes of 65 rows and more. Its algorithms are chosen and loaded before
 //! anything is served; what it works in is part of the workspace's line, its own memory part of the library reserve, which is remembered by its
 //! version. Without it memtier's kernels do everything, and so they do what it refuses: the demo's last lines say how many products it had, how
 //! many it refused, or why it had none.
-//! `--batch-invariant` leaves it out, since it sums few rows in another order than many.
+//! `--no-cublaslt` leaves it out, and so does `--batch-invariant`, since it sums few rows in another order than many.
 //!
 //! `--kv-type` stores keys and values in fewer bytes, on the CPU and on a GPU: [which types there are](super::kv_types), and what each costs.
 //!

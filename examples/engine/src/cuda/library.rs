@@ -40,7 +40,7 @@ impl Library {
         let most = pass_tokens(&settings.config(arch));
         let not = |why: &str| Library::Not(why.to_owned());
         if !settings.cublaslt {
-            return not("--cublaslt was not given");
+            return not("--no-cublaslt was given");
         }
         if arch.batch_invariant {
             return not("--batch-invariant: a library sums few rows in another order than many");

@@ -94,7 +94,7 @@ Serves a GGUF model from memory that was planned to the byte.
   --no-prefix-cache     compute every prompt anew
   --batch-invariant     on a GPU: an answer's logits, and so its tokens, are the same to the bit whatever is served beside it
   --weights AS          on a GPU: file, in about the file's bits where there are kernels for them, or bf16 (file)
-  --cublaslt            on a GPU: prompts are multiplied by cuBLASLt where it is installed, not by this program's kernels
+  --no-cublaslt         on a GPU: prompts are multiplied by this program's kernels, where cuBLASLt is installed too
   --window-snapshots N  copies of sliding windows for cached prompts (2)
   --cold-blocks N       blocks of a second tier for cached prompts that the pool has no room for (0)
   --cold-snapshots N    copies of sliding windows beside them (8)
@@ -206,6 +206,7 @@ const FLAGS: &[&str] = &[
     "batch-invariant",
     "weights",
     "cublaslt",
+    "no-cublaslt",
     "queue",
     "graphs",
     "kv-low",
@@ -290,8 +291,9 @@ pub(crate) fn read(args: impl Iterator<Item = OsString>) -> Result<Option<Args>,
             read.settings.batch_invariant = true;
             continue;
         }
-        if flag == "cublaslt" {
-            read.settings.cublaslt = true;
+        // The default has a name, too.
+        if flag == "cublaslt" || flag == "no-cublaslt" {
+            read.settings.cublaslt = flag == "cublaslt";
             continue;
         }
         if flag == "raw" {
