@@ -219,7 +219,8 @@ pub fn paged_decode<K: PoolKind<Element: KvElement>, P: Place<Space: Is<Cuda>>, 
 
 /// `blocks` blocks of `steps` steps each with one share, on `multiprocessors` that work alike. What counts is the multiprocessor with the
 /// most blocks: each takes eight for its bytes, and all of them not less than `alone`, since one block may not saturate its part
-/// of the memory. The merge costs about an eighth of a step a share. Many blocks balance themselves. (Fitted to sweeps over shares on an H200.)
+/// of the memory. The merge costs about an eighth of a step a share. Many blocks balance themselves. Fitted to times of several shares on an
+/// H200; `cargo xtask gpu --bench` (`gpu_bars_attention`) prints what the chosen ones take.
 fn shares_for(multiprocessors: usize, (blocks, steps): (usize, usize), alone: usize) -> usize {
     let (multiprocessors, blocks, steps) = (multiprocessors.max(1), blocks.max(1), steps.max(1));
     if blocks >= 2 * multiprocessors {

@@ -111,8 +111,8 @@ impl<'a, P: Place> TiledMatrix<'a, P> {
     }
 }
 
-/// A kernel of `quant.cu`, the rows of inputs and the outputs of a block (gated, half of either matrix), and its warps. Measured on
-/// an H200.
+/// A kernel of `quant.cu`, the rows of inputs and the outputs of a block (gated, half of either matrix), and its warps: those
+/// that were fastest of several on an H200, 30 November 2026. `cargo xtask gpu --bench` (`gpu_bars_gemm`) prints what they take.
 fn choose(tiling: Tiling, (rows, outputs, columns): (usize, usize, usize), gated: bool) -> (Kernel, usize, usize, u32) {
     use Kernel::*;
     // With few outputs it is better to read the weights twice than to have few blocks.

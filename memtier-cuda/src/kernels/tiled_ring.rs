@@ -28,8 +28,9 @@ enum Share {
 }
 
 /// The kernel for `outputs` of `columns` elements (gated, of both matrices) and this many rows of inputs, or `None` where too little of the
-/// matrix would be left for a multiprocessor. By rows it depends on whether they are more than 8. Measured on an H200, at 8192 x 8192,
-/// 14336 x 4096 and 4096 x 14336.
+/// matrix would be left for a multiprocessor. By rows it depends on whether they are more than 8. They are those that were
+/// fastest of several on an H200, 30 November 2026, at 8192 x 8192, 14336 x 4096 and 4096 x 14336; `cargo xtask gpu --bench` (`gpu_bars_gemm`)
+/// prints what they take.
 pub(super) fn ring(
     multiprocessors: usize,
     tiling: Tiling,
@@ -72,20 +73,26 @@ fn variant(tiling: Tiling, two: bool, share: Share) -> Variant {
         Tiling::F8 => [[Ring9N1Pair, Ring9N1Quad, Ring9N1Many], [Ring9N2Pair, Ring9N2Quad, Ring9N2Many]],
     };
     let wide = bits(tiling) == 8;
-    // Strips of a warp, warps, neighbours among them that have other strips, stages.
-    let (strips, warps, side, stages) = match (share, two) {
-        (Share::Pair, _) => (2, 16, 1, 2),
-        (Share::Quad, _) if wide => (2, 16, 2, 2),
-        (Share::Quad, false) if !matches!(tiling, Tiling::Q6) => (4, 16, 1, 2),
-        (Share::Quad, false) => (4, 12, 1, 2),
-        (Share::Quad, true) => (4, 8, 1, 2),
-        (Share::Many, false) => (4, 8, 1, 2),
-        (Share::Many, true) if wide => (2, 8, 2, 3),
-        (Share::Many, true) => (7, 8, 1, 2),
+    // Strips of a warp, warps, neighbours among them that have other strips, stages; whether inputs go through a ring, too.
+    let (strips, warps, side, stages, inputs) = match (share, two) {
+        (Share::Pair, _) => (2, 16, 1, 2, two && !wide),
+        (Share::Quad, _) if wide => (2, 16, 2, 2, false),
+        (Share::Quad, false) if !matches!(tiling, Tiling::Q6) => (4, 16, 1, 2, false),
+        (Share::Quad, false) => (4, 12, 1, 2, false),
+        (Share::Quad, true) if matches!(tiling, Tiling::Q6) => (4, 8, 1, 2, true),
+        (Share::Quad, true) => (4, 12, 1, 2, true),
+        (Share::Many, false) => (4, 8, 1, 2, false),
+        (Share::Many, true) if wide => (2, 8, 2, 3, false),
+        // Eight warps of so many strips would have more registers than there are on some devices.
+        (Share::Many, true) if matches!(tiling, Tiling::Q6) => (7, 4, 1, 3, true),
+        (Share::Many, true) => (7, 8, 1, 2, true),
     };
     let kernel = all[usize::from(two)][share as usize];
-    let shared = warps * stages * strips * tiling.tile_bytes() as u32;
-    Variant { kernel, inputs: if two { 16 } else { 8 }, tile: (strips * side * 16) as usize, warps, shared }
+    let rows = if two { 16 } else { 8 };
+    // Of bf16, 64 elements of each row.
+    let of_inputs = if inputs { (stages - 1) * rows * 128 } else { 0 };
+    let shared = warps * (stages * strips * tiling.tile_bytes() as u32 + of_inputs);
+    Variant { kernel, inputs: rows as usize, tile: (strips * side * 16) as usize, warps, shared }
 }
 
 #[cfg(test)]
@@ -110,11 +117,12 @@ mod tests {
             };
             let found = variant(tiling, number(1) == 2, share);
             let (strips, warps, side, stages) = (number(3), number(4), number(5), number(6));
+            let inputs = number(7) * (stages - 1) * number(1) * 1024;
             let name = format!("quant_ring_q{}_n{}_{}", words[0], words[1], words[2]);
             assert_eq!(ENTRIES[found.kernel as usize].name, name);
             assert_eq!((found.inputs, found.tile), (number(1) * 8, strips * side * 16), "{name}");
             assert_eq!(found.warps as usize, warps, "{name}");
-            assert_eq!(found.shared as usize, warps * stages * strips * tiling.tile_bytes(), "{name}");
+            assert_eq!(found.shared as usize, warps * (stages * strips * tiling.tile_bytes() + inputs), "{name}");
             // What a block may have on every device, and what its sums need.
             assert!(found.shared <= 101_376 && found.shared as usize >= warps * found.inputs * 64, "{name}");
             entries += 1;
