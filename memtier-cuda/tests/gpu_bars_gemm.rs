@@ -156,14 +156,14 @@ impl<'f, P: Place<Space = Cuda>> Spans<'f, P> {
                 }
                 Kind::Lt(product) => product.launch(on, &mut out, matrices[0], x, &mut self.workspace)?,
                 Kind::Prompt(plans, LtOutput::Bf16) => {
-                    assert!(plans.project(on, &mut out, &matrices, (x, rows), &mut self.workspace)?);
+                    assert!(plans.project(on, &mut out, &matrices, (x, rows), &mut self.workspace)?, "{plans}");
                 }
                 Kind::Prompt(plans, _) => {
-                    assert!(plans.project_add(on, &mut sums, matrices[0], (x, rows), &mut self.workspace)?);
+                    assert!(plans.project_add(on, &mut sums, matrices[0], (x, rows), &mut self.workspace)?, "{plans}");
                 }
                 Kind::PromptGated(plans) => {
                     let mut both = self.both.range(0..2 * rows * width).unwrap();
-                    assert!(plans.project(on, &mut both, &matrices, (x, rows), &mut self.workspace)?);
+                    assert!(plans.project(on, &mut both, &matrices, (x, rows), &mut self.workspace)?, "{plans}");
                     gate(on, &kernels, &mut out, &both, width, Activation::Silu)?;
                 }
                 Kind::Tiled(_) => {}

@@ -3,7 +3,7 @@
 mod support;
 
 use memtier::{Backend, Bytes, PhaseName, Queue, Tag};
-use support::{Held, Rng, backend, sized};
+use support::{Held, Rng, backend, is_emulated};
 
 const TAG: Tag = Tag { name: "test", phase: PhaseName::Planning, pinned: false };
 
@@ -51,7 +51,7 @@ fn long_work(queue: &dyn Queue, base: u64, half: u64) {
 fn marks_settle_when_the_device_is_done_and_not_before() {
     let Some(backend) = backend() else { return };
     let queue = backend.open_queue(TAG).unwrap();
-    let bytes = sized(&backend, Bytes::gib(4), Bytes::mib(64));
+    let bytes = if is_emulated(&backend) { Bytes::mib(64) } else { Bytes::gib(4) };
     let base = backend.reserve(TAG, bytes, bytes).unwrap();
     let half = bytes.count() / 2;
     // With nothing queued, a mark is settled at once.
@@ -95,7 +95,7 @@ fn marks_settle_when_the_device_is_done_and_not_before() {
 #[test]
 fn a_queue_that_is_dropped_with_work_in_flight_waits_for_it() {
     let Some(backend) = backend() else { return };
-    let bytes = sized(&backend, Bytes::gib(2), Bytes::mib(64));
+    let bytes = if is_emulated(&backend) { Bytes::mib(64) } else { Bytes::gib(2) };
     let base = backend.reserve(TAG, bytes, bytes).unwrap();
     for _ in 0..3 {
         let queue = backend.open_queue(TAG).unwrap();

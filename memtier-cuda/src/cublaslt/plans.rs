@@ -70,6 +70,24 @@ impl Table {
         Table { shape, plans, says }
     }
 
+    /// Each plan with the fewest and the most rows that it is for, counted from the least.
+    fn ends(&self, least: usize) -> impl Iterator<Item = (usize, &Choice)> {
+        let mut fewest = least;
+        self.plans.iter().flat_map(move |Plan { rows, choice }| {
+            let first = std::mem::replace(&mut fewest, rows + 1);
+            [(first, choice), (*rows, choice)]
+        })
+    }
+
+    /// What was recorded is taken, whatever the library says when it is asked: it is more careful than it has to be.
+    fn recorded(&self, least: usize) {
+        for (rows, _) in self.ends(least) {
+            if let Some(says) = self.says.get(rows - least) {
+                says.store(TAKES, Ordering::Relaxed);
+            }
+        }
+    }
+
     /// Whether the library takes so many rows: `ask`ed the first time. An answer that is an error is none.
     fn takes(&self, above: usize, ask: impl FnOnce() -> Result<bool, LtError>) -> bool {
         let Some(says) = self.says.get(above) else { return false };
@@ -203,6 +221,7 @@ impl CublasLt {
         for workspace in [workspace, Bytes::ZERO] {
             let table = within(workspace)?;
             if self.load(operation, &table, *rows.start())? {
+                table.recorded(*rows.start());
                 return Ok(table);
             }
         }
@@ -212,20 +231,15 @@ impl CublasLt {
 
     /// Loads the kernels of a table: each product is recorded, for the most and for the fewest rows, into a graph that never runs.
     /// `false` where the library, or the driver, refuses to record one.
-    fn load(&self, operation: &Operation, Table { shape, plans, .. }: &Table, least: usize) -> Result<bool, LtError> {
+    fn load(&self, operation: &Operation, table: &Table, least: usize) -> Result<bool, LtError> {
         let stream = CudaStream::open(&self.0.context)?;
         // Nothing runs, so nothing is at the addresses.
         let nowhere = [1 << 20; 4];
         let recorded = bake(&stream, &mut || {
             let all = stream.enqueue(|raw| {
-                let mut fewest = least;
-                let mut ends = plans.iter().flat_map(|Plan { rows, choice }| {
-                    let first = std::mem::replace(&mut fewest, rows + 1);
-                    [(first, choice), (*rows, choice)]
-                });
                 // SAFETY: the stream records; the graph is dropped and never runs, so no address is looked at.
-                ends.try_for_each(|(rows, choice)| unsafe {
-                    self.multiply(operation, choice, (*shape, rows), nowhere, raw.cast())
+                table.ends(least).try_for_each(|(rows, choice)| unsafe {
+                    self.multiply(operation, choice, (table.shape, rows), nowhere, raw.cast())
                 })
             });
             all.map_err(|error| LaunchError::Device(while_doing("recording cuBLASLt")(error)))
