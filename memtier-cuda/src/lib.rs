@@ -6,7 +6,7 @@
 //! take spans, check shapes before the launch, and allocate nothing; the same call runs eagerly or is recorded. Wrappers for
 //! other kernels are generated from a signature, and compared with the CUDA source, by [`kernel`](macro@kernel).
 //!
-//! How to run the tests on a GPU, and what was measured there: `docs/gpu.md` in the repository.
+//! How to run the tests on a GPU: `docs/gpu.md` in the repository; what was measured there: `docs/gpu-measured.md`.
 
 mod backend;
 mod compile;

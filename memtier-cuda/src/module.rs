@@ -133,7 +133,7 @@ impl Kernels {
 
     /// The same kernels, chosen so that a row of a projection's inputs gives the same bits whatever the number of rows beside it: all
     /// of them are multiplied by kernels that take a row's elements in one order. Attention, norms and what else works row by row do so
-    /// anyway. Inputs have to be [normalised on the way](crate::kernels::Inputs::Normed) always or never. What it costs: `docs/gpu.md`.
+    /// anyway. Inputs have to be [normalised on the way](crate::kernels::Inputs::Normed) always or never. What it costs: `docs/gpu-measured.md`.
     ///
     /// ```no_run
     /// # use memtier_cuda::{CudaBackend, Kernels};
