@@ -236,10 +236,10 @@ impl PlanFailure {
             let [first, second] = &pair.levers;
             writeln!(out, "\n  no single lever is enough; these two together are")?;
             let both = format!("{} and {}", change(first), change(second));
-            writeln!(out, "    {both:<40} frees {:>7} MiB   fits", pair.frees.count() / MIB)?;
+            writeln!(out, "    {both:<40} frees {:>7} MiB   fits", freed(pair.frees))?;
         }
         if let Some(all) = self.combination() {
-            writeln!(out, "\n  no two levers are enough; these together free {} MiB and fit", all.frees.count() / MIB)?;
+            writeln!(out, "\n  no two levers are enough; these together free {} MiB and fit", freed(all.frees))?;
             for lever in &all.levers {
                 writeln!(out, "    {:<40} frees {:>7} MiB", change(lever), whole(lever))?;
             }
@@ -275,6 +275,13 @@ fn change(lever: &Lever) -> String {
 }
 
 /// Whole MiB: what is freed rounds down, what must be added rounds up.
-fn whole(lever: &Lever) -> u64 {
-    if is_budget(lever.knob) { lever.frees.in_mib() } else { lever.frees.count() / MIB }
+fn whole(lever: &Lever) -> String {
+    if is_budget(lever.knob) { lever.frees.in_mib().to_string() } else { freed(lever.frees) }
+}
+
+fn freed(bytes: Bytes) -> String {
+    match bytes.count() / MIB {
+        0 => "< 1".to_owned(),
+        whole => whole.to_string(),
+    }
 }

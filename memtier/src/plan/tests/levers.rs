@@ -50,6 +50,19 @@ fn the_mildest_value_that_fits_is_suggested() {
 }
 
 #[test]
+fn what_frees_less_than_a_mib_does_not_say_none() {
+    let price = |config: &Config| {
+        let table = Bytes::kib(4).times(config.max_batch)?;
+        Ok(vec![weights(mib(10)), Demand::bytes("tables", Tier::EnginePersistent, GPU, table)])
+    };
+    let config = Config { max_batch: 4, ..Config::default() };
+    let failure = refuse(mib(8), config, Locks::default(), &price);
+    assert_eq!(lever(&failure, Knob::MaxBatch).frees, Bytes::kib(12));
+    let report = failure.report();
+    assert!(report.contains("max_batch 4 -> 1                         frees     < 1 MiB\n"), "{report}");
+}
+
+#[test]
 fn a_context_length_stays_on_the_block_grid() {
     let price = |config: &Config| {
         let blocks = config.max_seq_len.in_blocks_of(config.block_tokens);
