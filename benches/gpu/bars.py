@@ -95,9 +95,10 @@ def cases(run):
         yield f"{name}, GB/s over copy", run.small.get(name), copy, over(run.small.get(name), copy), MORE, 0.85, 0.95
     for what, bar in (("commit of 256 MiB", 1.1), ("launch", 1.03), ("replay of a graph of 20 launches", 1.05)):
         yield f"{what}, over the bare driver", None, None, run.bare.get(what), LESS, bar, None
-    for name, rate in run.engine.items():
-        if name.startswith("bf16, one request"):
-            yield f"SmolLM2-135M, {name}, tok/s", rate, None, rate, MORE, 1200, 2000
+    for contexts in ("500 to 1000", "20 to 120"):
+        name = f"bf16, one request, contexts of {contexts}"
+        rate = run.engine.get(name)
+        yield f"SmolLM2-135M, {name}, tok/s", rate, None, rate, MORE, 1200, 2000
 
 
 def verdict(ratio, direction, bar, stretch):

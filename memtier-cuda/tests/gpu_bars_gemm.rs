@@ -130,7 +130,7 @@ impl<'f, P: Place<Space = Cuda>> Spans<'f, P> {
         for set in (0..case.sets()).cycle().take(count) {
             if let Kind::Tiled(tiling) = kind {
                 let tiles = self.tiles.read().range(set * case.bytes()..(set + 1) * case.bytes()).unwrap();
-                let matrix = TiledMatrix::new(tiles, *tiling, width, columns)?;
+                let matrix = TiledMatrix::new(tiles, *tiling, width, columns)?.at_rest();
                 project_tiled_f32(on, &kernels, &mut sums, &[matrix], x, rows)?;
                 continue;
             }

@@ -129,7 +129,8 @@ if [ $mode = bench ]; then
     echo
     grep -hE '[0-9] (us|ms|GB/s|TFLOP/s|tok/s|x)\b' out/*.log
     echo
-    "$python" peers/bars.py | tee out/bars.md
+    "$python" peers/bars.py >out/bars.md 2>&1 || failed=1
+    cat out/bars.md
 fi
 echo
 cat "$table"

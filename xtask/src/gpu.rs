@@ -196,8 +196,6 @@ fn copy(from: &Path, to: &Path) -> Result<(), Failure> {
 
 #[cfg(test)]
 mod tests {
-    use std::path::PathBuf;
-
     use super::*;
 
     #[test]
@@ -205,8 +203,15 @@ mod tests {
         assert_eq!(exported("export A=/x/lib.so"), Some(("A".into(), "/x/lib.so".into())));
         assert_eq!(exported("fetching"), None);
     }
+}
 
-    #[cfg(unix)]
+/// What `run.sh` does with programs that say what they are told to.
+#[cfg(all(test, unix))]
+mod script_tests {
+    use std::path::PathBuf;
+
+    use super::*;
+
     /// Programs of a test's own, and the folder that they are staged in.
     struct Bench {
         folder: PathBuf,
@@ -280,6 +285,7 @@ mod tests {
         assert_eq!(code, Some(0), "{said}");
         assert!(!said.contains("test-a") && said.matches("launch: 3.25 us").count() == 2, "{said}");
         assert!(said.contains("decode bf16 32x4096") && said.contains("| not measured |"), "the bars: {said}");
+        assert!(said.contains("contexts of 20 to 120, tok/s |  |  |  | >= 1200 | >= 2000 | not measured |"), "{said}");
         // The engine with each model that is there, its rates beside their bar; a row that fails fails the run.
         fs::write(bench.programs.join("smollm2-x.gguf"), "").unwrap();
         let engine = |rate: &str| {

@@ -155,7 +155,13 @@ fn what_the_library_refuses_is_multiplied_by_our_kernels() {
         let Some(path) = refusing() else { return };
         let mut again = Command::new(std::env::current_exe().unwrap());
         again.args(["--exact", "what_the_library_refuses_is_multiplied_by_our_kernels", "--nocapture"]);
-        assert!(again.env(REFUSED, "1").env("MEMTIER_CUBLASLT", &path).status().unwrap().success());
+        let output = again.env(REFUSED, "1").env("MEMTIER_CUBLASLT", &path).output().unwrap();
+        let said = String::from_utf8_lossy(&output.stdout);
+        assert!(
+            output.status.success() && said.contains("1 passed"),
+            "{said}{}",
+            String::from_utf8_lossy(&output.stderr)
+        );
         std::fs::remove_file(path).unwrap();
         return;
     }

@@ -93,9 +93,10 @@ impl Table {
         let Some(says) = self.says.get(above) else { return false };
         match says.load(Ordering::Relaxed) {
             UNKNOWN => {
-                let takes = ask().unwrap_or(false);
-                says.store(if takes { TAKES } else { REFUSES }, Ordering::Relaxed);
-                takes
+                let answer = if ask().unwrap_or(false) { TAKES } else { REFUSES };
+                // A launch that was refused meanwhile says more.
+                let known = says.compare_exchange(UNKNOWN, answer, Ordering::Relaxed, Ordering::Relaxed);
+                known.map_or_else(|said| said, |_| answer) == TAKES
             }
             said => said == TAKES,
         }
@@ -339,8 +340,9 @@ impl LtPlans {
     /// is [counted](Self::left). Nothing else may use `workspace` on this stream meanwhile.
     ///
     /// # Errors
-    /// [`LaunchError::Shape`] and [`LaunchError::Unsupported`] name what does not fit; [`LaunchError::Device`] when the library
-    /// refuses the launch.
+    /// [`LaunchError::Shape`] and [`LaunchError::Unsupported`] name what does not fit; [`LaunchError::Device`] when the launch fails. Inside a
+    /// recording it is known only when the graph is made that the library refused a product: [`RecordError::Bake`](memtier::RecordError::Bake), once; the
+    /// next recording leaves such rows to other kernels.
     pub fn project<P: Place<Space: Is<Cuda>>>(
         &self,
         on: &Recorder<P>,
@@ -433,7 +435,7 @@ impl LtPlans {
         match launched {
             Ok(()) => Ok(true),
             // Nothing was queued.
-            Err(LaunchError::Device(_)) if self.0.tables[table].refuses(above) => {
+            Err(LaunchError::Device(error)) if !error.lost && self.0.tables[table].refuses(above) => {
                 self.0.left.fetch_add(1, Ordering::Relaxed);
                 Ok(false)
             }
@@ -451,6 +453,23 @@ fn is_refusal(error: &DriverError) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn rows_that_were_recorded_are_not_asked_for_and_others_once() {
+        let choice = Choice { algorithm: [0; 8], workspace: 0, state: 0, waves: 0.0, reserved: [0; 4] };
+        let plans = [96, 128].map(|rows| Plan { rows, choice }).into();
+        let shape = LtShape { columns: 64, outputs: 64, output: LtOutput::Bf16 };
+        let table = Table::new(shape, plans, 65..=128);
+        table.recorded(65);
+        for rows in [65, 96, 97, 128] {
+            assert!(table.takes(rows - 65, || unreachable!("{rows} rows were recorded")));
+        }
+        assert!(!table.takes(70 - 65, || Ok(false)) && !table.takes(70 - 65, || unreachable!("it was asked before")));
+        assert!(table.takes(71 - 65, || Ok(true)));
+        // A launch that is refused says more than a recording.
+        table.refuse(0);
+        assert!(!table.takes(0, || unreachable!("it was refused")));
+    }
 
     #[test]
     fn every_number_of_rows_has_a_step_that_is_at_most_half_more() {

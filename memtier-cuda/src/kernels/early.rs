@@ -1,9 +1,9 @@
 //! Which kernels may start before the one in front of them is done (programmatic launch).
 //!
 //! Of one request's pass most kernels are shorter than what a launch takes. A kernel here is launched with leave to start early: its
-//! blocks get ready, and weights are on their way, while the one in front still runs; then it waits. Other kernels of many rows than products
-//! are not here: at 64 requests they cost more than they save. Nor is a product of matrices that a kernel may have written
-//! ([`Matrix::at_rest`](super::Matrix::at_rest)): its weights are read before it waits.
+//! blocks get ready, and weights are on their way, while the one in front still runs; then it waits. Of kernels for many rows only products are
+//! here: at 64 requests the others cost more than they save. Nor is a product of matrices that a kernel may have written
+//! ([`Matrix::at_rest`](super::Matrix::at_rest), [`TiledMatrix::at_rest`](super::TiledMatrix::at_rest)): its weights are read before it waits.
 
 /// Whether the kernel of this name waits for earlier ones itself.
 pub(crate) fn starts_early(name: &str) -> bool {

@@ -236,17 +236,19 @@ impl Work {
         }
     }
 
-    /// Whether the kernels for few rows are faster. They have the bits that documents promise beside any others.
+    /// Whether the kernels for few rows are faster. Within the ranges that `docs/gpu-measured.md` (Products) names,
+    /// a row's bits do not depend on those beside it.
     fn is_for_few(&self, rows: usize) -> bool {
         let (outputs, short) = (self.outputs(), self.columns <= SHORT);
-        match rows {
-            ..=FEW => true,
-            // Gated, both matrices have as many.
-            ..=MOST_ROWS => {
-                outputs < MANY && !(rows > MOST_GATED && self.gated() && outputs > 1024 && self.columns <= 1024)
-            }
-            _ => rows <= SOME && outputs < NARROW && short,
+        if rows <= FEW {
+            return true;
         }
+        if rows > MOST_ROWS {
+            return rows <= SOME && outputs < NARROW && short;
+        }
+        // Gated, both matrices have as many.
+        let wide_gates = rows > MOST_GATED && self.gated() && outputs > 1024 && self.columns <= 1024;
+        outputs < MANY && !wide_gates
     }
 
     /// Blocks of a kernel.

@@ -46,6 +46,8 @@ pub struct TiledMatrix<'a, P> {
     pub(super) tiling: Tiling,
     pub(super) rows: usize,
     pub(super) columns: usize,
+    /// Whether it may be read before the kernels in front are done.
+    at_rest: bool,
     span: PhantomData<(&'a (), fn(P) -> P)>,
 }
 
@@ -58,7 +60,7 @@ impl<P> Clone for TiledMatrix<'_, P> {
 impl<P> Copy for TiledMatrix<'_, P> {}
 
 impl<'a, P: Place> TiledMatrix<'a, P> {
-    /// A span of tiles as a matrix.
+    /// A span of tiles as a matrix: a model's tensor (see [`at_rest`](Self::at_rest)), or what a kernel has written.
     ///
     /// # Errors
     /// [`LaunchError::Shape`] when it has another number of bytes, [`LaunchError::Unsupported`] for columns that are no multiple of 32.
@@ -72,7 +74,13 @@ impl<'a, P: Place> TiledMatrix<'a, P> {
         Self::checked((span.addr(), span.stream(), span.units()), tiling, rows, columns)
     }
 
-    /// A tensor of a format that is known at run time.
+    /// Says that no kernel in front of its products writes it, as [`Matrix::at_rest`](super::Matrix::at_rest) does. What
+    /// [`packed`](Self::packed) makes is at rest.
+    pub fn at_rest(self) -> Self {
+        TiledMatrix { at_rest: true, ..self }
+    }
+
+    /// A tensor of a format that is known at run time. No kernel here writes such tensors: it is at rest.
     ///
     /// # Errors
     /// As [`new`](Self::new); [`LaunchError::Unsupported`] for a format that is not tiled.
@@ -81,7 +89,7 @@ impl<'a, P: Place> TiledMatrix<'a, P> {
         let meta = span.meta();
         let why = "its format is not tiled: pack it by `tile` when it is loaded";
         let tiling = meta.format.tiling().ok_or(LaunchError::Unsupported { what: "tiled matrix", why })?;
-        Self::checked((span.addr(), span.stream(), span.units()), tiling, meta.rows, meta.columns)
+        Self::checked((span.addr(), span.stream(), span.units()), tiling, meta.rows, meta.columns).map(Self::at_rest)
     }
 
     fn checked(
@@ -97,7 +105,7 @@ impl<'a, P: Place> TiledMatrix<'a, P> {
         let expected = tiling.bytes(&[rows, columns]).ok_or(overflow)?;
         expect("tiled matrix: bytes", usize::try_from(expected.count()).unwrap_or(usize::MAX), bytes)?;
         aligned(what, 16, &[addr])?;
-        Ok(TiledMatrix { addr, stream, tiling, rows, columns, span: PhantomData })
+        Ok(TiledMatrix { addr, stream, tiling, rows, columns, at_rest: false, span: PhantomData })
     }
 
     /// Its rows.
@@ -280,15 +288,17 @@ fn launch_alike<P: Place<Space: Is<Cuda>>>(
     let how = u64::from(how as u32);
     let plain = [out, x.0, w0, w1, w2, n0, n1, n2, columns, rows, how];
     let on_the_way = [out, x.0, w0, w1, w2, norm.0, n0, n1, n2, columns, rows, how, epsilon.word()];
-    let kernels = kernels.clone();
+    // Kernels that start early read the first tiles before they wait.
+    let mut function = kernels.function(kernel);
+    function.early &= matrices.iter().all(|matrix| matrix.at_rest);
     on.launch(&[out_stream, x.1, norm.1, s0, s1, s2], move |queue| {
         // SAFETY: the kernel's own arguments. It reads `rows` rows of inputs, a norm, and the matrices' tiles, and writes, of rows of `all`
         // elements, as many as the matrices have outputs: all checked to be in `out`, which came from `&mut`. The caller's views (or the
         // graph) keep them.
         unsafe {
             match normed {
-                true => launch(queue, kernels.function(kernel), grid, &on_the_way),
-                false => launch(queue, kernels.function(kernel), grid, &plain),
+                true => launch(queue, function, grid, &on_the_way),
+                false => launch(queue, function, grid, &plain),
             }
         }
     })

@@ -124,7 +124,7 @@ mod tests {
             assert_eq!(found.warps as usize, warps, "{name}");
             assert_eq!(found.shared as usize, warps * (stages * strips * tiling.tile_bytes() + inputs), "{name}");
             // What a block may have on every device, and what its sums need.
-            assert!(found.shared <= 101_376 && found.shared as usize >= warps * found.inputs * 64, "{name}");
+            assert!(found.shared <= 101_376 && found.shared as usize >= warps * strips * found.inputs * 64, "{name}");
             entries += 1;
         }
         assert_eq!(entries, 30);

@@ -43,7 +43,7 @@ fn e4m3_with_a_scale_for_every_row_or_part_of_one() {
         let mut span = step.scratch.take::<u8>(tiles.len()).unwrap();
         step.on.write(&mut inputs, &x).unwrap();
         step.on.write(&mut span, &tiles).unwrap();
-        let matrix = TiledMatrix::new(span.read(), Tiling::F8, outputs, columns).unwrap();
+        let matrix = TiledMatrix::new(span.read(), Tiling::F8, outputs, columns).unwrap().at_rest();
         let mut out = step.scratch.take::<f32>(rows * outputs).unwrap();
         step.on.write(&mut out, &vec![f32::NAN; rows * outputs]).unwrap();
         project_tiled_f32(step.on, &kernels, &mut out, &[matrix], inputs.read(), rows).unwrap();
@@ -77,7 +77,7 @@ fn large<B: Random>(within: f64, shares: &[usize]) {
         let mut span = step.scratch.take::<u8>(tiles.len()).unwrap();
         step.on.write(&mut inputs, &x).unwrap();
         step.on.write(&mut span, &tiles).unwrap();
-        let matrix = TiledMatrix::new(span.read(), B::TILING, outputs, columns).unwrap();
+        let matrix = TiledMatrix::new(span.read(), B::TILING, outputs, columns).unwrap().at_rest();
         let mut of = Vec::new();
         for rows in [1, 8, 9, most] {
             let case = format!("{} {rows} x {columns} to 2 x {outputs}", B::NAME);

@@ -71,7 +71,7 @@ fn every_shape<B: Random>(within: f64) {
         let matrices: Vec<_> = spans
             .iter()
             .zip(&outputs)
-            .map(|(span, outputs)| TiledMatrix::new(span.read(), B::TILING, *outputs, columns).unwrap())
+            .map(|(span, outputs)| TiledMatrix::new(span.read(), B::TILING, *outputs, columns).unwrap().at_rest())
             .collect();
         let case = format!("{} {rows} x {columns} to {outputs:?}", B::NAME);
 

@@ -1,14 +1,15 @@
 //! Tiles as rows again.
 
-use memtier::{PackedFormat, Q4_0, Q4_1, Q4_K, Q5_0, Q6_K, Q8_0, bf16};
-use memtier_cuda::kernels::{
-    Inputs, Matrix, Tileable, TiledMatrix, embed_tiled, project_f32, project_tiled_f32, tile, unpack_tiled,
+use memtier::{Cuda, Engine, PackedFormat, Q4_0, Q4_1, Q4_K, Q5_0, Q6_K, Q8_0, Serving, Stream, bf16};
+use memtier_cuda::{
+    Kernels,
+    kernels::{Inputs, Matrix, Tileable, TiledMatrix, embed_tiled, project_f32, project_tiled_f32, tile, unpack_tiled},
 };
 
 use crate::{
     blocks::{Random, matrix},
     read, rig,
-    support::{Rig, Rng, distance, wide},
+    support::{Rig, Rng, Toy, distance, sized, wide},
 };
 
 /// Tiles as rows again: the whole matrix, and rows of it.
@@ -59,8 +60,15 @@ fn tiles_unpacked_are_the_weights() {
 }
 
 #[test]
-fn few_rows_are_multiplied_with_what_was_just_unpacked() {
-    let Some(Rig { kernels, mut engine, mut stream, .. }) = rig() else { return };
+fn rows_are_multiplied_with_what_was_just_unpacked() {
+    let Some(Rig { backend, kernels, mut engine, mut stream, .. }) = rig() else { return };
+    // By the kernels for few rows and, where work overlaps, by those for many.
+    for rows in sized(&backend, &[4, 100][..], &[4]) {
+        multiplied(&kernels, &mut engine, &mut stream, *rows);
+    }
+}
+
+fn multiplied(kernels: &Kernels, engine: &mut Engine<Serving<Toy>>, stream: &mut Stream<Cuda>, rows: usize) {
     let (mut rng, (outputs, columns)) = (Rng(59), (1040, 2080));
     let tiles = [(); 2].map(|()| {
         let blocks: Vec<Q8_0> = (0..outputs * columns / 32).map(|_| Q8_0::random(&mut rng)).collect();
@@ -68,20 +76,20 @@ fn few_rows_are_multiplied_with_what_was_just_unpacked() {
         tile(&blocks, outputs, columns, &mut tiles).unwrap();
         tiles
     });
-    let x = rng.bf16s(4 * columns);
-    let mut step = engine.step(&mut stream).unwrap();
+    let x = rng.bf16s(rows * columns);
+    let mut step = engine.step(stream).unwrap();
     let mut inputs = step.scratch.take::<bf16>(x.len()).unwrap();
     step.on.write(&mut inputs, &x).unwrap();
     let mut spans = [(); 2].map(|()| step.scratch.take::<u8>(tiles[0].len()).unwrap());
     spans.iter_mut().zip(&tiles).for_each(|(span, tiles)| step.on.write(span, tiles).unwrap());
     let mut wide = step.scratch.take::<bf16>(outputs * columns).unwrap();
-    let mut outs = [(); 8].map(|()| step.scratch.take::<f32>(4 * outputs).unwrap());
+    let mut outs = [(); 8].map(|()| step.scratch.take::<f32>(rows * outputs).unwrap());
     // In turns, so that a product which reads too early finds the other matrix.
     for (turn, out) in outs.iter_mut().enumerate() {
         let matrix = TiledMatrix::new(spans[turn % 2].read(), Q8_0::TILING, outputs, columns).unwrap();
-        unpack_tiled(step.on, &kernels, &mut wide, &[matrix]).unwrap();
+        unpack_tiled(step.on, kernels, &mut wide, &[matrix]).unwrap();
         let matrix = Matrix::new(wide.read(), outputs, columns).unwrap();
-        project_f32(step.on, &kernels, out, &[matrix], Inputs::Plain(inputs.read()), 4).unwrap();
+        project_f32(step.on, kernels, out, &[matrix], Inputs::Plain(inputs.read()), rows).unwrap();
     }
     let all: Vec<Vec<f32>> = outs.iter().map(|out| read!(step, f32, *out)).collect();
     assert!(all[0] != all[1], "two matrices gave the same");
@@ -91,8 +99,8 @@ fn few_rows_are_multiplied_with_what_was_just_unpacked() {
     // And the first ones are right: of the tiles themselves.
     for (span, out) in spans.iter().zip(&all) {
         let matrix = TiledMatrix::new(span.read(), Q8_0::TILING, outputs, columns).unwrap();
-        let mut tiled = step.scratch.take::<f32>(4 * outputs).unwrap();
-        project_tiled_f32(step.on, &kernels, &mut tiled, &[matrix], Inputs::Plain(inputs.read()), 4).unwrap();
+        let mut tiled = step.scratch.take::<f32>(rows * outputs).unwrap();
+        project_tiled_f32(step.on, kernels, &mut tiled, &[matrix], Inputs::Plain(inputs.read()), rows).unwrap();
         let tiled = read!(step, f32, tiled);
         let expected: Vec<Vec<f64>> =
             tiled.chunks(outputs).map(|row| row.iter().map(|x| f64::from(*x)).collect()).collect();

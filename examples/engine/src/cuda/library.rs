@@ -9,8 +9,8 @@ use memtier_cuda::{CublasLt, CudaBackend, LtError, LtOutput, LtPlans, LtShape, k
 
 use crate::{arch::Arch, config::Settings, model::pass_tokens};
 
-/// Rows from which on the library is used: up to 64 the kernels of memtier-cuda for few rows are faster. On an H200, at 65 to 8192
-/// rows of SmolLM2's shapes, its kernels by themselves take less time than theirs for many rows (`docs/gpu-measured.md`, "Products").
+/// Rows from which on the library is used: up to 64 the kernels of memtier-cuda for few rows are faster. On an H200 and SmolLM2's shapes theirs
+/// for many rows are faster at 65 rows as well, its own at 512 and 8192 (`docs/gpu-measured.md`, "Products"). Where between they meet was not measured.
 const LEAST_ROWS: usize = 65;
 /// Rows from which on gate and up are its as well. They are gated by a launch of their own then.
 pub(super) const LEAST_GATED: usize = 192;
