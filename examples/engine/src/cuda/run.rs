@@ -157,9 +157,7 @@ impl<'p, P: Place<Space = Cuda>> Operations<'p, Cuda, P> for CudaRun<'p, P> {
         let kernels = launch.ops.kernels.clone().batch_invariant(launch.arch.batch_invariant);
         let mut buffers = Buffers::take(scratch, &units)?;
         k::begin_pass(launch.on, &kernels, &mut buffers.sees, &mut buffers.arrived, rows.positions)?;
-        // Passes of answers alone are recorded, and what the library refused then would fail the recording.
-        let prompts = launch.pass.decodes < launch.pass.tokens;
-        let library = launch.ops.library.within(library.filter(|_| prompts));
+        let library = launch.ops.library.within(library);
         Ok(CudaRun { device: Device { launch, kernels, norm: None }, rows, buffers, library })
     }
 
