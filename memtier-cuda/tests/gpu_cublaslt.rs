@@ -1,16 +1,15 @@
 //! Products of prompts by cuBLASLt, where it is installed: against f64, launched and replayed, again and again, and without an
 //! allocation. Skipped with the library's error where it is not; `MEMTIER_CUBLASLT` names its file.
 
+#[path = "support/stand_in.rs"]
+mod stand_in;
 mod support;
 
-use std::{
-    io::Write,
-    path::{Path, PathBuf},
-    process::{Command, Stdio},
-};
+use std::path::Path;
 
 use memtier::{Bytes, Cuda, LaunchError, Place, Recorder, ScratchFrame, StableSpanMut, Step, TableSpec, bf16};
 use memtier_cuda::{AllocationCounter, CublasLt, CudaBackend, LtError, LtOutput, LtPlans, LtShape, kernels::Matrix};
+use stand_in::refusing;
 use support::{Rig, Rng, backend, distance, pool, rounds, wide};
 
 const COLUMNS: usize = 192;
@@ -212,25 +211,6 @@ fn what_has_no_plan_is_left_to_other_kernels() {
     let shape = LtShape { columns: COLUMNS, outputs: 0, output: LtOutput::F32 };
     let refused = library(&backend).unwrap().plans(&[shape], 1..=2, WORKSPACE).unwrap_err();
     assert!(matches!(refused, LtError::NoAlgorithm { outputs: 0, .. }), "{refused}");
-}
-
-/// A library of the stand-in that refuses, or `None` with a sentence where there is no compiler.
-fn refusing() -> Option<PathBuf> {
-    let path = std::env::temp_dir().join(format!("memtier-refusing-{}.so", std::process::id()));
-    let rustc = std::env::var("RUSTC").unwrap_or_else(|_| "rustc".into());
-    let mut command = Command::new(rustc);
-    command.args(["--edition", "2024", "--crate-type", "cdylib", "--crate-name", "refusing", "-o"]).arg(&path).arg("-");
-    let mut compiler = match command.stdin(Stdio::piped()).spawn() {
-        Ok(compiler) => compiler,
-        Err(error) => {
-            println!("skipped: no compiler for a library that refuses ({error})");
-            return None;
-        }
-    };
-    let source = include_str!("support/refusing.rs");
-    compiler.stdin.take().unwrap().write_all(source.as_bytes()).unwrap();
-    assert!(compiler.wait().unwrap().success());
-    Some(path)
 }
 
 #[test]

@@ -4,12 +4,10 @@
 #![cfg(feature = "cuda")]
 
 mod common;
+#[path = "../../../memtier-cuda/tests/support/stand_in.rs"]
+mod stand_in;
 
-use std::{
-    io::Write,
-    path::PathBuf,
-    process::{Command, Stdio},
-};
+use std::process::Command;
 
 use common::{
     Temporary,
@@ -19,6 +17,7 @@ use common::{
 use memtier::{Bytes, Cuda, plan::Tier};
 use memtier_engine::{Llm, ModelFile, Sampling, Settings};
 use memtier_model::write::TinyModel;
+use stand_in::refusing;
 
 fn settings() -> Settings {
     Settings {
@@ -121,25 +120,6 @@ fn prompts_by_the_library_are_those_by_our_kernels() {
         }
         assert_eq!(llm.memory_report().unplanned_acquisitions(), 0);
     }
-}
-
-/// A library that refuses whatever is launched, or `None` with a sentence where there is no compiler.
-fn refusing() -> Option<PathBuf> {
-    let path = std::env::temp_dir().join(format!("memtier-refusing-{}.so", std::process::id()));
-    let rustc = std::env::var("RUSTC").unwrap_or_else(|_| "rustc".into());
-    let mut command = Command::new(rustc);
-    command.args(["--edition", "2024", "--crate-type", "cdylib", "--crate-name", "refusing", "-o"]).arg(&path).arg("-");
-    let mut compiler = match command.stdin(Stdio::piped()).spawn() {
-        Ok(compiler) => compiler,
-        Err(error) => {
-            println!("skipped: no compiler for a library that refuses ({error})");
-            return None;
-        }
-    };
-    let source = include_str!("../../../memtier-cuda/tests/support/refusing.rs");
-    compiler.stdin.take().unwrap().write_all(source.as_bytes()).unwrap();
-    assert!(compiler.wait().unwrap().success());
-    Some(path)
 }
 
 /// What says to the second process that it is the one.

@@ -1,6 +1,6 @@
 //! A stand-in for cuBLASLt that has an algorithm for everything, lets itself be recorded at addresses where nothing is, and then
 //! refuses: odd numbers of rows when it is asked, others when they are launched. Compiled by a test into a library of its own.
-#![allow(non_snake_case, unreachable_pub, clippy::missing_safety_doc, clippy::undocumented_unsafe_blocks)]
+#![allow(non_snake_case, unreachable_pub, clippy::missing_safety_doc)]
 
 use std::ffi::{c_int, c_void};
 
@@ -47,6 +47,7 @@ pub unsafe extern "C" fn cublasLtMatrixLayoutInit_internal(
     columns: u64,
     _apart: i64,
 ) -> c_int {
+    // SAFETY: as with cuBLASLt, the caller gives pointers to what is read and written here.
     unsafe { *layout = [rows, columns, 0, 0, 0, 0, 0, 0] };
     0
 }
@@ -74,6 +75,7 @@ pub unsafe extern "C" fn cublasLtMatmulAlgoGetHeuristic(
     choice: *mut Choice,
     found: *mut c_int,
 ) -> c_int {
+    // SAFETY: as with cuBLASLt, the caller gives pointers to what is read and written here.
     unsafe {
         *choice = Choice { algorithm: [7; 8], workspace: WORKSPACE, state: 0, waves: 1.0, reserved: [0; 4] };
         *found = 1;
@@ -92,6 +94,7 @@ pub unsafe extern "C" fn cublasLtMatmulAlgoCheck(
     algorithm: *const [u64; 8],
     choice: *mut Choice,
 ) -> c_int {
+    // SAFETY: as with cuBLASLt, the caller gives pointers to what is read and written here.
     unsafe {
         assert_eq!(*algorithm, [7; 8]);
         (*choice).workspace = WORKSPACE;
