@@ -36,17 +36,18 @@ fn widened(F8E4M3(bits): F8E4M3) -> f64 {
 
 /// The bytes of a unit of a pool.
 trait Unit: Copy {
+    /// What is no number, whatever it is taken for: an element, a scale of a group, or an f32 of a vector.
     const NO_NUMBER: Self;
     fn bytes(self) -> impl Iterator<Item = u8>;
 }
 impl Unit for F8E4M3 {
-    const NO_NUMBER: Self = F8E4M3(0x7f);
+    const NO_NUMBER: Self = F8E4M3(0xff);
     fn bytes(self) -> impl Iterator<Item = u8> {
         [self.0].into_iter()
     }
 }
 impl Unit for f16 {
-    const NO_NUMBER: Self = f16::from_bits(0x7f7f);
+    const NO_NUMBER: Self = f16::from_bits(0xffff);
     fn bytes(self) -> impl Iterator<Item = u8> {
         self.to_bits().to_le_bytes().into_iter()
     }
@@ -289,7 +290,7 @@ macro_rules! pages {
                         }
                         let bytes: Vec<u8> = block.iter().flat_map(|unit| unit.bytes()).collect();
                         let (other, ours) = bytes.split_at(layer * size_of::<$element>());
-                        assert!(other.iter().all(|x| *x == 0x7f), "the other layer was written");
+                        assert!(other.iter().all(|x| *x == 0xff), "the other layer was written");
                         held[row].push(vectors(ours, 2 * kv_heads * page, head_dim, *packed));
                     }
                 }

@@ -214,3 +214,18 @@ fn a_long_prompt_behind_a_long_context() {
     let Some((prefill, decode)) = run(&case, &mut rng) else { return };
     assert!(prefill < 4e-3 && decode < 4e-3, "{prefill}, {decode}");
 }
+
+/// What is masked, and what is left out, is decided by tiles: here a tile's last or first token is the one that counts.
+#[test]
+fn windows_and_runs_that_begin_beside_a_tile() {
+    let mut rng = Rng(53);
+    for head_dim in [64, 128, 256] {
+        // The first query sees the last token of a tile; and does not see it; the last one of a warp does not see the first.
+        for (window, runs) in [(Some(40), (0, 102, 20)), (None, (0, 62, 70)), (Some(100), (0, 133, 40))] {
+            let runs = vec![runs];
+            let case = Case { head_dim, kv_heads: 1, group: 1, page: 16, window, softcap: None, runs, hole: false };
+            let Some((prefill, decode)) = run(&case, &mut rng) else { return };
+            assert!(prefill < 4e-3 && decode < 4e-3, "{head_dim}, {window:?}, {:?}: {prefill}, {decode}", case.runs);
+        }
+    }
+}

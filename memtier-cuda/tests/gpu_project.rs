@@ -232,7 +232,7 @@ fn inputs_that_are_normalised_and_gated_on_the_way() {
     {
         // Rows of very different sizes.
         let (mut x, norm) = (rng.f32s(rows * columns), rng.f32s(columns));
-        x.iter_mut().enumerate().for_each(|(at, x)| *x *= (at / columns + 1) as f32);
+        x.iter_mut().enumerate().for_each(|(at, x)| *x *= (at / columns + 1) as f32 * 3e-3);
         let weights = [rng.bf16s(outputs * columns), rng.bf16s(outputs * columns)];
         // What is multiplied is rounded to bf16, then divided.
         let inputs: Vec<f64> = rows_of(&x, columns)
@@ -425,7 +425,7 @@ fn the_two_ends_of_a_pass() {
     };
     assert_eq!(found, tokens.into_iter().flat_map(row).collect::<Vec<_>>());
 
-    let picks = span!(step, u32, [4u32, 0, 9]);
+    let picks = span!(step, u32, [4u32, 0, 5]);
     let mut picked = span!(step, f32, vec![f32::NAN; 3 * hidden]);
     gather_rows(step.on, &kernels, &mut picked, &x, &picks, hidden).unwrap();
     let expected = [&found[4 * hidden..], &found[..hidden], &vec![0.0; hidden]].concat();

@@ -108,6 +108,8 @@ fn a_token_is_what_seed_and_position_say_of_its_logits() {
         drawing(7 << 32),
         How { temperature: 1.5, top_p: 0.8, top_k: 0, seed: 0x0123_4567_89ab_cdef },
         How { temperature: 1.0, top_p: 1.0, top_k: 100, seed: u64::MAX },
+        // More than are ever kept.
+        How { temperature: 3.0, top_p: 1.0, top_k: 1000, seed: 9 },
     ];
     for vocab in [1, 7, 300, 4000] {
         let mut step = engine.step(&mut stream).unwrap();
@@ -123,19 +125,24 @@ fn a_token_is_what_seed_and_position_say_of_its_logits() {
         order.sort_by(|a, b| logits[*b].total_cmp(&logits[*a]).then(a.cmp(b)));
         // Tokens of the pass: each sequence at positions of its own. Logits are wanted of two thirds, in any order.
         let (tokens, count) = (450, 300);
-        let rows: Vec<u32> = (0..tokens).map(|_| rng.below(hows.len()) as u32).collect();
+        // One of them belongs to no sequence: greedy.
+        let mut rows: Vec<u32> = (0..tokens).map(|_| rng.below(hows.len()) as u32).collect();
+        rows[5] = hows.len() as u32;
         let positions: Vec<u32> = (0..tokens).map(|_| rng.below(1 << 31) as u32).collect();
         let mut picks: Vec<u32> = (0..count).map(|_| rng.below(tokens) as u32).collect();
         // Not there: greedy.
         picks[count - 1] = tokens as u32;
+        picks[0] = 5;
         let all: Vec<f32> = (0..count).flat_map(|_| logits.clone()).collect();
-        let how: Vec<f32> = hows.iter().flat_map(|how| [how.temperature, how.top_p]).collect();
+        // Behind the last sequence are others' numbers.
+        let how: Vec<f32> = hows.iter().flat_map(|how| [how.temperature, how.top_p]).chain([9.0, 1.0]).collect();
         let seeds: Vec<u32> =
             hows.iter().flat_map(|how| [how.top_k, how.seed as u32, (how.seed >> 32) as u32]).collect();
         let at = [span!(step, u32, picks), span!(step, u32, rows), span!(step, u32, positions)];
         let (all, how, seeds) = (span!(step, f32, all), span!(step, f32, how), span!(step, u32, seeds));
+        let how = how.read().range(0..2 * hows.len()).unwrap();
         let mut sampled = span!(step, u32, vec![u32::MAX; count]);
-        sample(step.on, &kernels, &mut sampled, &all, (&how, &seeds), at.each_ref(), vocab).unwrap();
+        sample(step.on, &kernels, &mut sampled, &all, (how, &seeds), at.each_ref(), vocab).unwrap();
         let found = read!(step, u32, sampled);
         let (mut ties, mut others) = (0, 0);
         for (pick, found) in picks.iter().zip(found) {
@@ -143,12 +150,15 @@ fn a_token_is_what_seed_and_position_say_of_its_logits() {
                 assert_eq!(found, largest as u32, "a token that is not there");
                 continue;
             };
-            let how = hows[*row as usize];
+            let Some(how) = hows.get(*row as usize).copied() else {
+                assert_eq!(found, largest as u32, "a token of no sequence");
+                continue;
+            };
             if how.temperature == 0.0 {
                 assert_eq!(found, largest as u32, "greedy, of {vocab}");
                 continue;
             }
-            let most = if how.top_k == 0 { 256 } else { how.top_k as usize };
+            let most = if how.top_k == 0 { 256 } else { (how.top_k as usize).min(256) };
             let fraction = uniform(how.seed, positions[*pick as usize] + 1, Purpose::Token);
             let (token, near) = chosen(how, &order[..most.min(order.len())], &logits, fraction);
             // Sums of f32 and of f64 may disagree where the fraction is at the edge of a token.

@@ -4,8 +4,9 @@ mod support;
 
 use memtier::{Blocks, Bytes, LaunchError, Step, TableSpec, Tokens, bf16};
 use memtier_cuda::kernels::{
-    self, Activation, HeadNorms, PagedKv, RopeShape, RopeStyle, residual_rms_norm, residual_rms_norm_bf16, rms_norm,
-    rms_norm_bf16, rope_angles, rope_kv_write,
+    self, Activation, HeadNorms, Matrix, PagedKv, RopeShape, RopeStyle, add_rms_norm, begin_pass, embed, gather_rows,
+    residual_rms_norm, residual_rms_norm_bf16, rms_norm, rms_norm_bf16, rope_angles, rope_angles_of, rope_kv_write,
+    softcap,
 };
 use support::{Rig, Rng, ToyView, distance, pool, wide};
 
@@ -14,6 +15,9 @@ use support::{Rig, Rng, ToyView, distance, pool, wide};
 fn bf16_bound(count: usize) -> f64 {
     if count < 256 { 4.2e-3 } else { 2.3e-3 }
 }
+
+/// So large that a norm without it is seen to be wrong.
+const EPSILON: f32 = 0.25;
 
 fn rig() -> Option<Rig> {
     Rig::new(Bytes::mib(512), pool(16, 16 * 64, 8), TableSpec { rows: 2, columns: 4 })
@@ -85,7 +89,7 @@ fn norms_alone_and_behind_the_residual() {
     for (rows, hidden) in
         [(1, 8), (3, 64), (7, 576), (2, 640), (5, 4096), (33, 5120), (2, 32_768), (1027, 24), (1030, 1032)]
     {
-        let epsilon = 1e-5;
+        let epsilon = EPSILON;
         let (stream32, delta, weight) = (rng.f32s(rows * hidden), rng.bf16s(rows * hidden), rng.bf16s(hidden));
         let stream16: Vec<bf16> = stream32.iter().map(|x| bf16::from_f32(*x)).collect();
         let n = rows * hidden;
@@ -123,6 +127,10 @@ fn norms_alone_and_behind_the_residual() {
         let mut left = vec![0.0; n];
         on.read::<f32>(&residual32, &mut left).unwrap();
         assert!(left == sum, "the residual stream is the exact f32 sum");
+        let mut again = vec![bf16::ZERO; n];
+        rms_norm(on, &kernels, &mut out, &residual32, &weight_span, (rows, epsilon)).unwrap();
+        on.read::<bf16>(&out, &mut again).unwrap();
+        assert!(again == found, "the norm of the residual stream has other bits behind the addition");
 
         let pair = (rows, epsilon);
         residual_rms_norm_bf16(on, &kernels, &mut out, &mut residual16, &delta_span, &weight_span, pair).unwrap();
@@ -134,6 +142,10 @@ fn norms_alone_and_behind_the_residual() {
         let mut left = vec![bf16::ZERO; n];
         on.read::<bf16>(&residual16, &mut left).unwrap();
         assert!(left == sum, "the residual stream is the rounded sum");
+        let mut again = vec![bf16::ZERO; n];
+        rms_norm_bf16(on, &kernels, &mut out, &residual16, &weight_span, (rows, epsilon)).unwrap();
+        on.read::<bf16>(&out, &mut again).unwrap();
+        assert!(again == found, "the norm of the residual stream has other bits behind the addition");
     }
 }
 
@@ -174,7 +186,7 @@ fn gates() {
 
 /// Rotates a head in f64, after its norm.
 fn rotate(head: &[f64], norm: Option<&[bf16]>, angles: &[(f64, f64)], style: RopeStyle) -> Vec<f64> {
-    let mut head = norm.map_or_else(|| head.to_vec(), |weight| norm_of(head, weight, 1e-6));
+    let mut head = norm.map_or_else(|| head.to_vec(), |weight| norm_of(head, weight, EPSILON));
     let pairs = angles.len();
     for (pair, (cos, sin)) in angles.iter().enumerate() {
         let (i, j) = match style {
@@ -211,7 +223,7 @@ fn rotation_and_the_write_into_pages() {
         }
         tickets[1].evict(0);
         // Every row somewhere; one token in the hole, one row and one position outside of the table.
-        let mut at: Vec<(u32, u32)> = vec![(1, 3), (7, 0), (0, (columns * page) as u32)];
+        let mut at: Vec<(u32, u32)> = vec![(1, 3), (rows as u32, 0), (1, (columns * page) as u32)];
         while at.len() < 41 {
             let token = (rng.below(rows) as u32, rng.below(columns * page) as u32);
             if !at.contains(&token) {
@@ -273,7 +285,7 @@ fn rotation_and_the_write_into_pages() {
 
         rope_angles(on, &kernels, &mut angles, &positions, &frequency_span).unwrap();
         on.read::<f32>(&angles, &mut table_of_angles).unwrap();
-        let norms = normed.then(|| HeadNorms { q: q_weight.read(), k: k_weight.read(), epsilon: 1e-6 });
+        let norms = normed.then(|| HeadNorms { q: q_weight.read(), k: k_weight.read(), epsilon: EPSILON });
         let shape = RopeShape { heads, pairs, style };
         let mut slab = pool.slab_mut();
         let pair = [&rows_span, &positions];
@@ -325,5 +337,106 @@ fn rotation_and_the_write_into_pages() {
                 }
             }
         }
+    }
+}
+
+/// Launches have more threads than there is work: those behind the end write nothing.
+#[test]
+fn nothing_is_written_behind_the_end_of_an_output() {
+    let Some(Rig { kernels, mut engine, mut stream, .. }) = rig() else { return };
+    let mut step = engine.step(&mut stream).unwrap();
+    let Step { buffers: ToyView { kv: pool, table, .. }, scratch, on, .. } = &mut step;
+    let on = *on;
+    // A span of so many elements, and what comes behind it.
+    macro_rules! span {
+        ($element:ty, $count:expr, $value:expr) => {{
+            let mut span = scratch.take::<$element>($count).unwrap();
+            let values: Vec<$element> = std::iter::repeat_n($value, $count).collect();
+            on.write(&mut span, &values).unwrap();
+            span
+        }};
+    }
+    macro_rules! guarded {
+        ($element:ty, $mark:expr, $count:expr, $out:ident => $launch:expr) => {{
+            let count: usize = $count;
+            let mut span = span!($element, count + 256, $mark);
+            {
+                let mut $out = span.range(0..count).unwrap();
+                $launch.unwrap();
+            }
+            let mut found = vec![$mark; count + 256];
+            on.read::<$element>(&span, &mut found).unwrap();
+            assert!(found[..count].iter().any(|x| *x != $mark), "{}: nothing was written", stringify!($launch));
+            assert!(found[count..].iter().all(|x| *x == $mark), "written behind the end: {}", stringify!($launch));
+        }};
+    }
+    let one = bf16::from_f32(1.0);
+    let mark = bf16::from_f32(77.0);
+    // Rows of warps, of which a block has several; and rows of blocks.
+    for (rows, hidden) in [(1027, 24), (3, 1032)] {
+        let (ones, weight) = (span!(bf16, rows * hidden + 4096, one), span!(bf16, hidden, one));
+        let x = ones.read().range(0..rows * hidden).unwrap();
+        let (floats, wide_weight) = (span!(f32, rows * hidden + 4096, 1.0), span!(f32, hidden, 1.0));
+        let delta = floats.read().range(0..rows * hidden).unwrap();
+        let shape = (rows, EPSILON);
+        guarded!(bf16, mark, rows * hidden, out => rms_norm_bf16(on, &kernels, &mut out, x, &weight, shape));
+        let mut out = span!(bf16, rows * hidden, mark);
+        guarded!(f32, 77.0, rows * hidden, to => {
+            residual_rms_norm(on, &kernels, &mut out, &mut to, x, &weight, shape)
+        });
+        guarded!(f32, 77.0, rows * hidden, to => add_rms_norm(on, &kernels, &mut to, delta, &wide_weight, shape));
+    }
+    let input = span!(bf16, 5 * 2 * 72 + 64, one);
+    let both = input.read().range(0..5 * 2 * 72).unwrap();
+    guarded!(bf16, mark, 5 * 72, out => kernels::gate(on, &kernels, &mut out, both, 72, Activation::Silu));
+    let numbers = span!(u32, 64, 1);
+    let three = numbers.read().range(0..3).unwrap();
+    let rows = span!(bf16, 4 * 72, one);
+    let matrix = Matrix::new(rows.read(), 4, 72).unwrap();
+    guarded!(f32, 77.0, 3 * 72, out => embed(on, &kernels, &mut out, matrix, three, 2.0));
+    let floats = span!(f32, 4 * 72, 1.0);
+    guarded!(f32, 77.0, 3 * 72, out => gather_rows(on, &kernels, &mut out, &floats, three, 72));
+    guarded!(f32, 77.0, 300, x => softcap(on, &kernels, &mut x, 2.0));
+    let mut other = span!(u32, 700, 9);
+    guarded!(u32, 77, 3, sees => begin_pass(on, &kernels, &mut sees, &mut other.range(0..300).unwrap(), three));
+    let mut sees = span!(u32, 3, 9);
+    guarded!(u32, 77, 300, arrived => begin_pass(on, &kernels, &mut sees, &mut arrived, three));
+    let frequencies = span!(f32, 7, 0.5);
+    guarded!(f32, 77.0, 3 * 7 * 2, out => rope_angles(on, &kernels, &mut out, three, &frequencies));
+    guarded!(f32, 77.0, 3 * 10 * 2, out => { rope_angles_of(on, &kernels, &mut out, three, (10, 1e4, 1.0), None) });
+    // Nine heads by warps, of which a block has four.
+    let (qkv, angles) = (span!(bf16, 12 * 32, one), span!(f32, 4 * 32, 1.0));
+    let (qkv, angles) = (qkv.read().range(0..9 * 32).unwrap(), angles.read().range(0..3 * 32).unwrap());
+    let kv = PagedKv { layer_base: 0, kv_heads: 1, head_dim: 32, packed: None };
+    let shapes = (kv, RopeShape { heads: 1, pairs: 16, style: RopeStyle::Interleaved });
+    guarded!(bf16, mark, 3 * 32, q => {
+        let at = [three, three];
+        rope_kv_write(on, &kernels, &mut q, &mut pool.slab_mut(), table.ids(), qkv, angles, at, None, shapes)
+    });
+}
+
+#[test]
+fn a_norm_of_long_rows_is_added() {
+    let Some(Rig { kernels, mut engine, mut stream, .. }) = rig() else { return };
+    let mut rng = Rng(5);
+    for (rows, hidden) in [(3, 1032), (2, 5120)] {
+        let (delta, before) = (rng.f32s(rows * hidden), rng.f32s(rows * hidden));
+        let weight = rng.bf16s(hidden);
+        let mut step = engine.step(&mut stream).unwrap();
+        let mut span = |values: &[f32]| {
+            let mut span = step.scratch.take::<f32>(values.len()).unwrap();
+            step.on.write(&mut span, values).unwrap();
+            span
+        };
+        let wide_weight: Vec<f32> = weight.iter().map(|w| w.to_f32()).collect();
+        let (delta_span, weight_span, mut residual) = (span(&delta), span(&wide_weight), span(&before));
+        add_rms_norm(step.on, &kernels, &mut residual, &delta_span, &weight_span, (rows, EPSILON)).unwrap();
+        let mut found = vec![0.0; rows * hidden];
+        step.on.read::<f32>(&residual, &mut found).unwrap();
+        let delta: Vec<f64> = delta.iter().map(|x| f64::from(*x)).collect();
+        let added = delta.chunks(hidden).flat_map(|row| norm_of(row, &weight, EPSILON));
+        let expected: Vec<f64> = added.zip(&before).map(|(add, x)| add + f64::from(*x)).collect();
+        let far = distance(found.iter().map(|x| f64::from(*x)), &expected);
+        assert!(far < 1e-5, "{rows}x{hidden}: {far}");
     }
 }

@@ -128,7 +128,9 @@ pub fn paged_prefill<K: PoolKind<Element: KvElement>, P: Place<Space: Is<Cuda>>>
     if tokens == 0 {
         return Ok(());
     }
-    aligned(what, 8, &[out.addr(), q.addr()])?;
+    // Where registers do not hold them, queries are copied by 16 bytes.
+    aligned(what, 16, &[q.addr()])?;
+    aligned(what, 8, &[out.addr()])?;
     let blocks = (narrow(what, heads)?, narrow(what, tokens.div_ceil(queries))?, 1);
     require(blocks.1 <= 65_535, what, "a launch takes at most four million tokens")?;
     let grid = Grid { blocks, threads, shared };

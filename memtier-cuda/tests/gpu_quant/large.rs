@@ -6,7 +6,8 @@ use memtier_cuda::kernels::{
 };
 
 use crate::{
-    blocks::Random,
+    activated,
+    blocks::{Random, matrix},
     products, read, rig,
     support::{Rig, Rng, distance, rounds, wide},
 };
@@ -128,4 +129,53 @@ fn large_matrices_of_every_kind() {
     large::<Q6_K>(6e-4, shares);
     large::<Q4_1>(2e-5, &[2]);
     large::<Q4_K>(6e-4, &[2]);
+}
+
+/// Three matrices side by side, as queries, keys and values are, and a gate by GELU: small for a device, but not for the emulated one.
+fn three_and_a_gate<B: Random>(within: f64) {
+    let Some(Rig { kernels, mut engine, mut stream, .. }) = rig() else { return };
+    let mut rng = Rng(58);
+    // Rows that end in the middle of a tile, and so do outputs.
+    let (columns, outputs) = (2080, [49, 33, 70]);
+    let made = outputs.map(|outputs| matrix::<B>(&mut rng, outputs, columns));
+    let up = matrix::<B>(&mut rng, outputs[2], columns);
+    let mut step = engine.step(&mut stream).unwrap();
+    let mut matrix_of = |tiles: &[u8], outputs: usize| {
+        let mut span = step.scratch.take::<u8>(tiles.len()).unwrap();
+        step.on.write(&mut span, tiles).unwrap();
+        TiledMatrix::new(span.into_read(), B::TILING, outputs, columns).unwrap().at_rest()
+    };
+    let matrices = [0, 1, 2].map(|at: usize| matrix_of(&made[at].0, outputs[at]));
+    let pair = [matrices[2], matrix_of(&up.0, outputs[2])];
+    for rows in [3, 11] {
+        let x = rng.bf16s(rows * columns);
+        let x64: Vec<f64> = wide(&x).collect();
+        let mut inputs = step.scratch.take::<bf16>(x.len()).unwrap();
+        step.on.write(&mut inputs, &x).unwrap();
+        let parts = made.each_ref().map(|(_, values)| products(&x64, values, columns));
+        let all: usize = outputs.iter().sum();
+        let mut out = step.scratch.take::<f32>(rows * all).unwrap();
+        step.on.write(&mut out, &vec![f32::NAN; rows * all]).unwrap();
+        project_tiled_f32(step.on, &kernels, &mut out, &matrices, inputs.read(), rows).unwrap();
+        let expected: Vec<f64> =
+            (0..rows).flat_map(|row| parts.iter().flat_map(move |part| part[row].clone())).collect();
+        let far = distance(read!(step, f32, out).iter().map(|x| f64::from(*x)), &expected);
+        assert!(far < within, "{} {rows} x {columns} to {outputs:?}: {far}", B::NAME);
+        let mut out = step.scratch.take::<bf16>(rows * outputs[2]).unwrap();
+        step.on.write(&mut out, &vec![bf16::NAN; rows * outputs[2]]).unwrap();
+        let gelu = Activation::GeluTanh;
+        project_tiled_gated(step.on, &kernels, &mut out, pair, inputs.read(), (rows, gelu)).unwrap();
+        let ups = products(&x64, &up.1, columns);
+        let gates = parts[2].iter().flatten().map(|gate| activated(gelu, *gate));
+        let expected: Vec<f64> = gates.zip(ups.iter().flatten()).map(|(gate, up)| gate * up).collect();
+        let far = distance(wide(&read!(step, bf16, out)), &expected);
+        assert!(far < 8e-3, "{} {rows} x {columns}: gated {far}", B::NAME);
+    }
+}
+
+#[test]
+fn large_matrices_three_at_a_time_and_gated_by_gelu() {
+    three_and_a_gate::<Q4_0>(2e-5);
+    three_and_a_gate::<Q5_0>(2e-5);
+    three_and_a_gate::<Q8_0>(2e-5);
 }

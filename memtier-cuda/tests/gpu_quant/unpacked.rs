@@ -23,10 +23,13 @@ fn rows_again<B: Random>(within: f64) {
         let mut span = step.scratch.take::<u8>(tiles.len()).unwrap();
         step.on.write(&mut span, &tiles).unwrap();
         let matrix = TiledMatrix::new(span.read(), B::TILING, rows, columns).unwrap();
-        let mut out = step.scratch.take::<bf16>(rows * columns).unwrap();
-        step.on.write(&mut out, &vec![bf16::NAN; rows * columns]).unwrap();
-        unpack_tiled(step.on, &kernels, &mut out, &[matrix]).unwrap();
-        for (at, (found, expected)) in wide(&read!(step, bf16, out)).zip(&values).enumerate() {
+        // Nothing is written behind the last row.
+        let mut out = step.scratch.take::<bf16>(rows * columns + 512).unwrap();
+        step.on.write(&mut out, &vec![bf16::NAN; rows * columns + 512]).unwrap();
+        unpack_tiled(step.on, &kernels, &mut out.range(0..rows * columns).unwrap(), &[matrix]).unwrap();
+        let found = read!(step, bf16, out);
+        assert!(found[rows * columns..].iter().all(|x| x.is_nan()), "{} {rows} x {columns}", B::NAME);
+        for (at, (found, expected)) in wide(&found).zip(&values).enumerate() {
             let far = (found - expected).abs();
             assert!(far <= expected.abs() / 250.0 + within, "{} {rows} x {columns}, {at}: {far}", B::NAME);
         }
@@ -34,14 +37,16 @@ fn rows_again<B: Random>(within: f64) {
         let tokens = [rows as u32 - 1, 0, rows as u32 / 2, rows as u32];
         let mut span = step.scratch.take::<u32>(4).unwrap();
         step.on.write(&mut span, &tokens).unwrap();
-        let mut out = step.scratch.take::<f32>(4 * columns).unwrap();
-        step.on.write(&mut out, &vec![f32::NAN; 4 * columns]).unwrap();
-        embed_tiled(step.on, &kernels, &mut out, matrix, span.read(), 0.5).unwrap();
+        let mut out = step.scratch.take::<f32>(4 * columns + 64).unwrap();
+        step.on.write(&mut out, &vec![f32::NAN; 4 * columns + 64]).unwrap();
+        embed_tiled(step.on, &kernels, &mut out.range(0..4 * columns).unwrap(), matrix, span.read(), 0.5).unwrap();
+        let found = read!(step, f32, out);
+        assert!(found[4 * columns..].iter().all(|x| x.is_nan()), "{} {rows} x {columns}", B::NAME);
         let expected = tokens.iter().flat_map(|token| {
             let row = *token as usize * columns;
             (row..row + columns).map(|at| values.get(at).map_or(0.0, |value| value / 2.0))
         });
-        for (at, (found, expected)) in read!(step, f32, out).into_iter().zip(expected).enumerate() {
+        for (at, (found, expected)) in found.into_iter().zip(expected).enumerate() {
             let far = (f64::from(found) - expected).abs();
             assert!(far <= expected.abs() * 1e-6 + within, "{} {rows} x {columns}, embedded {at}: {far}", B::NAME);
         }
