@@ -15,7 +15,7 @@ use common::{
     logits, relative, tiny_file,
 };
 use memtier::{Bytes, Cuda, plan::Tier};
-use memtier_engine::{Llm, ModelFile, Sampling, Settings};
+use memtier_engine::{Llm, ModelFile, Sampling, Settings, cuda::Gpu};
 use memtier_model::write::TinyModel;
 use stand_in::refusing;
 
@@ -146,12 +146,24 @@ fn what_the_library_refuses_is_multiplied_by_our_kernels() {
         return;
     }
     let gpu = gpu(2).unwrap();
-    let [(name, path), _] = models();
+    let [(_, path), _] = models();
     let file = ModelFile::open(path.path()).unwrap();
-    let mut ours = on_gpu(&gpu, &file, &Settings { cublaslt: false, ..settings() });
-    let mut llm = on_gpu(&gpu, &file, &settings());
+    refused_launches(&gpu, &file);
+    refused_recordings(&gpu, &file);
+}
+
+/// What the engine says when the library did nothing, and refused so many products.
+fn assert_refused(llm: &Llm<Cuda>, left: usize) {
     let said = llm.libraries().unwrap();
-    println!("{name}: {said}");
+    let expected = format!("; 0 products so far; it refused {left}, which memtier's kernels did");
+    assert!(said.ends_with(&expected), "{said}, not{expected}");
+}
+
+fn refused_launches(gpu: &Gpu, file: &ModelFile) {
+    let mut ours = on_gpu(gpu, file, &Settings { cublaslt: false, ..settings() });
+    let mut llm = on_gpu(gpu, file, &settings());
+    let said = llm.libraries().unwrap();
+    println!("{said}");
     assert!(said.contains("by cuBLASLt 13.0.0") && said.ends_with("; 0 products so far"), "{said}");
     assert_works_in(1 << 20, &llm, &ours);
     let mut left = 0;
@@ -159,12 +171,37 @@ fn what_the_library_refuses_is_multiplied_by_our_kernels() {
         let tokens = prompt(length);
         assert!(logits(&mut llm, &tokens) == logits(&mut ours, &tokens), "{length} tokens");
         left += products(length as usize, 210);
-        let said = llm.libraries().unwrap();
-        assert!(
-            said.ends_with(&format!("; 0 products so far; it refused {left}, which memtier's kernels did")),
-            "{said}"
-        );
+        assert_refused(&llm, left);
     }
+}
+
+/// Decode passes of 65 and 66 requests are recorded while the engine loads, and have products for the library. It was tried for 65 rows, and takes 66
+/// when it is asked, but refuses both while their graph is made: each recording is made once more.
+fn refused_recordings(gpu: &Gpu, file: &ModelFile) {
+    const MOST: usize = 66;
+    let settings = Settings { max_batch: MOST, graphs: MOST, max_seq_len: 64, ..settings() };
+    let mut ours = on_gpu(gpu, file, &Settings { cublaslt: false, ..settings.clone() });
+    let mut llm = on_gpu(gpu, file, &settings);
+    let each = products(65, MOST);
+    assert_refused(&llm, 2 * each);
+    // Recorded anew while it serves: it is known now.
+    llm.forget_graphs().unwrap();
+    let mut answers = Vec::new();
+    for llm in [&mut llm, &mut ours] {
+        let before = llm.graph_stats();
+        assert_eq!(before.builds, MOST as u64);
+        let rows: Vec<_> = (0..MOST).map(|i| llm.admit(&[3 + i as u32], 3, Sampling::GREEDY).unwrap()).collect();
+        let mut answer = Vec::new();
+        while llm.step(|token| answer.push((token.row, token.token))).unwrap() > 0 {}
+        rows.into_iter().for_each(|row| llm.end(row).unwrap());
+        // The first pass of all is one of prompts of one token: a decode pass like the others.
+        assert!(llm.graph_stats().reuses > before.reuses, "{:?}", llm.graph_stats());
+        assert_eq!(llm.memory_report().unplanned_acquisitions(), 0);
+        answers.push(answer);
+    }
+    assert_eq!(answers[0].len(), 3 * MOST);
+    assert!(answers[0] == answers[1]);
+    assert_refused(&llm, 3 * each);
 }
 
 #[test]

@@ -107,10 +107,6 @@ impl Table {
             says.store(REFUSES, Ordering::Relaxed);
         }
     }
-
-    fn refuses(&self, above: usize) -> bool {
-        self.says.get(above).is_some_and(|says| says.load(Ordering::Relaxed) == REFUSES)
-    }
 }
 
 struct Plans {
@@ -320,7 +316,8 @@ impl LtPlans {
         &self.0.refused
     }
 
-    /// Products that it launched so far, into streams and into graphs that were recorded; replays are not counted.
+    /// Products that it launched so far, into streams and into graphs that were recorded, those among them that a later refusal ended; replays are not
+    /// counted.
     pub fn launched(&self) -> u64 {
         self.0.launched.load(Ordering::Relaxed)
     }
@@ -341,8 +338,8 @@ impl LtPlans {
     ///
     /// # Errors
     /// [`LaunchError::Shape`] and [`LaunchError::Unsupported`] name what does not fit; [`LaunchError::Device`] when the launch fails. Inside a
-    /// recording it is known only when the graph is made that the library refused a product: [`RecordError::Bake`](memtier::RecordError::Bake), once; the
-    /// next recording leaves such rows to other kernels.
+    /// recording it is known only when the graph is made that the library refused a product: [`RecordError::Bake`](memtier::RecordError::Bake) of
+    /// [`LaunchError::Refused`], once. Record again: such rows are left to other kernels then.
     pub fn project<P: Place<Space: Is<Cuda>>>(
         &self,
         on: &Recorder<P>,
@@ -424,18 +421,21 @@ impl LtPlans {
                 // long as the algorithm's; `out` and the workspace came from `&mut`. The caller's views (or the graph) keep them.
                 unsafe { plans.library.multiply(&plans.operation, &choice, (shape, rows), words, raw.cast()) }
             });
-            match &queued {
+            match queued {
                 Ok(()) => _ = plans.launched.fetch_add(1, Ordering::Relaxed),
                 // What it said before was worth nothing: from now on other kernels do all products of so many rows.
-                Err(error) if is_refusal(error) => plans.tables.iter().for_each(|table| table.refuse(above)),
-                Err(_) => {}
+                Err(error) if is_refusal(&error) => {
+                    plans.tables.iter().for_each(|table| table.refuse(above));
+                    let why = format!("{rows} rows of {} by {}: {error}", shape.columns, shape.outputs);
+                    return Err(LaunchError::Refused { what: "cublasLt", why });
+                }
+                Err(error) => return Err(LaunchError::Device(while_doing("launching cuBLASLt")(error))),
             }
-            queued.map_err(|error| LaunchError::Device(while_doing("launching cuBLASLt")(error)))
+            Ok(())
         });
         match launched {
             Ok(()) => Ok(true),
-            // Nothing was queued.
-            Err(LaunchError::Device(error)) if !error.lost && self.0.tables[table].refuses(above) => {
+            Err(LaunchError::Refused { .. }) => {
                 self.0.left.fetch_add(1, Ordering::Relaxed);
                 Ok(false)
             }
@@ -491,9 +491,9 @@ mod tests {
         let table = Table::new(shape, Vec::new(), 65..=68);
         assert!(table.takes(0, || Ok(true)) && table.takes(0, || unreachable!()));
         // What it refuses is left to others, and so is what it has no word for.
-        assert!(!table.takes(1, || Ok(false)) && table.refuses(1) && !table.takes(1, || unreachable!()));
+        assert!(!table.takes(1, || Ok(false)) && !table.takes(1, || unreachable!()));
         assert!(!table.takes(2, || Err(LtError::Call { call: "cublasLtMatmulAlgoCheck", status: 1 })));
-        assert!(!table.takes(4, || unreachable!()) && !table.refuses(4) && !table.refuses(3));
+        assert!(!table.takes(4, || unreachable!()) && table.takes(3, || Ok(true)));
         // A launch that it refuses all the same.
         table.refuse(0);
         assert!(!table.takes(0, || unreachable!()));

@@ -49,8 +49,8 @@
 //! On a GPU cuBLASLt multiplies the rows of prompts where it is installed (the CUDA toolkit has it, and the Python wheel `nvidia-cublas`; its folder
 //! on `LD_LIBRARY_PATH`, or its file in `MEMTIER_CUBLASLT`), in passes of 65 rows and more. Its algorithms are chosen and loaded before
 //! anything is served; what it works in is part of the workspace's line, its own memory part of the library reserve, which is remembered by its
-//! version. Without it memtier's kernels do everything, and so they do what it refuses: the demo's last lines say how many products it had, how
-//! many it refused, or why it had none.
+//! version. Without it memtier's kernels do everything, and so they do what it refuses, in passes that are recorded too: the demo's last lines say how
+//! many products it had, how many it refused, or why it had none.
 //! `--no-cublaslt` leaves it out, and so does `--batch-invariant`, since it sums few rows in another order than many.
 //!
 //! `--kv-type` stores keys and values in fewer bytes, on the CPU and on a GPU: [which types there are](super::kv_types), and what each costs.

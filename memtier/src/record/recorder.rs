@@ -312,6 +312,16 @@ pub enum LaunchError {
         /// Why not.
         why: &'static str,
     },
+    /// A vendor's library does not do this after all, and nothing was queued. Whoever launched it has taken note: the next time the same launch
+    /// goes to other kernels. Only a graph that is being baked says so, since what it wrote down is already the library's; a launch into a stream goes
+    /// to other kernels at once.
+    #[error("{what}: {why}: record the graph again, and other kernels do it")]
+    Refused {
+        /// The operation.
+        what: &'static str,
+        /// What was refused, and in whose words.
+        why: String,
+    },
     /// The scratch stack is used up.
     #[error(transparent)]
     Scratch(#[from] ScratchFull),

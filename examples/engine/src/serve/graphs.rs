@@ -45,7 +45,7 @@ impl<S: Compute> Graphs<S> {
         let Some(cache) = self.cache.as_mut().filter(|_| pass.tokens > 0 && pass == Pass::decode(pass.tokens)) else {
             return Ok(None);
         };
-        let record = |pass: &Pass| -> Result<Graph<S>, RecordError> {
+        let mut once = |pass: &Pass| -> Result<Graph<S>, RecordError> {
             engine.record::<Model<S>, LaunchError, _>(stream, |step| {
                 let Step { buffers, on, scratch, .. } = step;
                 let on = *on;
@@ -54,6 +54,13 @@ impl<S: Compute> Graphs<S> {
                 let scratch = frame.nested();
                 forward(ops, arch, *pass, buffers, on, scratch, &mut logits, &mut |_| Ok(()), &mut |_, _| Ok(()))
             })
+        };
+        let record = |pass: &Pass| match once(pass) {
+            // A vendor's library refused a product when it was queued, which a capture tells too late to launch another kernel instead. It
+            // is remembered for all products of so many rows, so the second recording asks the library for none; were it refused as well,
+            // that is an error.
+            Err(RecordError::Bake(LaunchError::Refused { .. })) => once(pass),
+            recorded => recorded,
         };
         let switched = cache.switch(pass, record)?;
         let graph = *switched.graph;
