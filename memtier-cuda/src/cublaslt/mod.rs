@@ -1,7 +1,9 @@
 //! cuBLASLt, opened where it is: large products by the vendor's kernels, with a workspace that was planned.
 
+mod choosing;
 mod plans;
 mod product;
+mod table;
 
 use std::{
     ffi::{c_int, c_void},
@@ -14,8 +16,9 @@ use libloading::os::unix::{Library, RTLD_LOCAL, RTLD_NOW};
 use memtier::Bytes;
 
 pub use self::{
-    plans::{LtOutput, LtPlans, LtShape},
+    plans::LtPlans,
     product::LtProduct,
+    table::{LtOutput, LtShape},
 };
 use crate::{CudaBackend, driver::Context, error::DriverError};
 

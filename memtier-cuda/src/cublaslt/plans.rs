@@ -1,11 +1,8 @@
 //! Products of prompts: any number of rows, with algorithms that were chosen while the engine loads.
 
-use std::{
-    ops::RangeInclusive,
-    sync::{
-        Arc,
-        atomic::{AtomicU8, AtomicU64, Ordering},
-    },
+use std::sync::{
+    Arc,
+    atomic::{AtomicU64, Ordering},
 };
 
 use memtier::{
@@ -13,101 +10,11 @@ use memtier::{
 };
 
 use super::{
-    Choice, CublasLt, LtError,
+    Choice, CublasLt, LtError, LtOutput, LtShape,
     product::{Operation, aligned, fits, stream_of},
+    table::Table,
 };
-use crate::{
-    error::DriverError,
-    graph::bake,
-    kernels::Matrix,
-    queue::{CudaStream, while_doing},
-};
-
-/// What becomes of a product.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum LtOutput {
-    /// Stored in bf16.
-    Bf16,
-    /// Stored in f32.
-    F32,
-    /// Added to f32 that is there.
-    AddF32,
-}
-
-/// Matrices of one shape, and what becomes of products with them.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct LtShape {
-    /// Elements of a row of inputs.
-    pub columns: usize,
-    /// Outputs: rows of the matrix, or of several that lie one behind the other in memory.
-    pub outputs: usize,
-    /// What becomes of them.
-    pub output: LtOutput,
-}
-
-/// An algorithm for up to so many rows.
-struct Plan {
-    rows: usize,
-    choice: Choice,
-}
-
-struct Table {
-    shape: LtShape,
-    /// By rows.
-    plans: Vec<Plan>,
-    /// What the library says to each number of rows, from the least on, with the algorithm that was chosen for at least as many.
-    says: Box<[AtomicU8]>,
-}
-
-/// Nobody asked yet.
-const UNKNOWN: u8 = 0;
-const TAKES: u8 = 1;
-const REFUSES: u8 = 2;
-
-impl Table {
-    fn new(shape: LtShape, plans: Vec<Plan>, rows: RangeInclusive<usize>) -> Self {
-        let says = rows.map(|_| AtomicU8::new(UNKNOWN)).collect();
-        Table { shape, plans, says }
-    }
-
-    /// Each plan with the fewest and the most rows that it is for, counted from the least.
-    fn ends(&self, least: usize) -> impl Iterator<Item = (usize, &Choice)> {
-        let mut fewest = least;
-        self.plans.iter().flat_map(move |Plan { rows, choice }| {
-            let first = std::mem::replace(&mut fewest, rows + 1);
-            [(first, choice), (*rows, choice)]
-        })
-    }
-
-    /// What was recorded is taken, whatever the library says when it is asked: it is more careful than it has to be.
-    fn recorded(&self, least: usize) {
-        for (rows, _) in self.ends(least) {
-            if let Some(says) = self.says.get(rows - least) {
-                says.store(TAKES, Ordering::Relaxed);
-            }
-        }
-    }
-
-    /// Whether the library takes so many rows: `ask`ed the first time. An answer that is an error is none.
-    fn takes(&self, above: usize, ask: impl FnOnce() -> Result<bool, LtError>) -> bool {
-        let Some(says) = self.says.get(above) else { return false };
-        match says.load(Ordering::Relaxed) {
-            UNKNOWN => {
-                let answer = if ask().unwrap_or(false) { TAKES } else { REFUSES };
-                // A launch that was refused meanwhile says more.
-                let known = says.compare_exchange(UNKNOWN, answer, Ordering::Relaxed, Ordering::Relaxed);
-                known.map_or_else(|said| said, |_| answer) == TAKES
-            }
-            said => said == TAKES,
-        }
-    }
-
-    fn refuse(&self, above: usize) {
-        if let Some(says) = self.says.get(above) {
-            says.store(REFUSES, Ordering::Relaxed);
-        }
-    }
-}
+use crate::{error::DriverError, kernels::Matrix, queue::while_doing};
 
 struct Plans {
     // Dropped before the library.
@@ -153,97 +60,6 @@ struct Plans {
 /// ```
 #[derive(Clone)]
 pub struct LtPlans(Arc<Plans>);
-
-/// Numbers of rows that algorithms are chosen for: each is used for what lies between it and the one before.
-fn steps(rows: RangeInclusive<usize>) -> Vec<usize> {
-    let (least, most) = (*rows.start(), *rows.end());
-    let powers = (0..usize::BITS).flat_map(|power| [1usize << power, (1usize << power) / 2 * 3]);
-    let mut steps: Vec<_> = powers.filter(|step| (least..most).contains(step)).collect();
-    steps.sort_unstable();
-    steps.dedup();
-    if least <= most && most > 0 {
-        steps.push(most);
-    }
-    steps
-}
-
-impl CublasLt {
-    /// Chooses algorithms for products of `rows` rows with matrices of these shapes, each using at most `workspace` bytes, and loads their
-    /// kernels. To be called before serving: a launch chooses nothing and takes no memory. Sums are added in one order, so
-    /// the same inputs give the same bits.
-    ///
-    /// An algorithm is chosen for each power of two of rows, and for what is in the middle between two. Shapes that the library
-    /// has none for are [refused](LtPlans::refused), the others served.
-    ///
-    /// # Errors
-    /// [`LtError::NoAlgorithm`] when it has none for any shape; [`LtError::Call`] and [`LtError::Driver`] when a call fails.
-    pub fn plans(&self, shapes: &[LtShape], rows: RangeInclusive<usize>, workspace: Bytes) -> Result<LtPlans, LtError> {
-        let operation = self.operation()?;
-        let (mut tables, mut refused) = (Vec::<Table>::new(), Vec::new());
-        for shape in shapes {
-            if tables.iter().any(|table| table.shape == *shape) {
-                continue;
-            }
-            match self.table(&operation, *shape, rows.clone(), workspace) {
-                Ok(table) if table.plans.is_empty() => {}
-                Ok(table) => tables.push(table),
-                Err(error @ LtError::NoAlgorithm { .. }) => refused.push(error),
-                Err(error) => return Err(error),
-            }
-        }
-        let used = tables.iter().flat_map(|table| &table.plans).map(|plan| plan.choice.workspace).max();
-        let (least, workspace) = (*rows.start(), used.unwrap_or(0));
-        let (launched, left) = (AtomicU64::new(0), AtomicU64::new(0));
-        let plans = Plans { operation, tables, least, workspace, refused, launched, left, library: self.clone() };
-        match plans.refused.first() {
-            Some(error) if plans.tables.is_empty() => Err(error.clone()),
-            _ => Ok(LtPlans(Arc::new(plans))),
-        }
-    }
-
-    /// The algorithms of one shape, their kernels loaded. Where one cannot be recorded (no memory is at its addresses, a
-    /// workspace that it would clear among them), all are chosen again among those that use no workspace.
-    fn table(
-        &self,
-        operation: &Operation,
-        shape: LtShape,
-        rows: RangeInclusive<usize>,
-        workspace: Bytes,
-    ) -> Result<Table, LtError> {
-        let within = |workspace: Bytes| {
-            let choose = |rows| self.choose(operation, shape, rows, workspace).map(|choice| Plan { rows, choice });
-            let plans = steps(rows.clone()).into_iter().map(choose).collect::<Result<Vec<_>, _>>()?;
-            Ok::<_, LtError>(Table::new(shape, plans, rows.clone()))
-        };
-        for workspace in [workspace, Bytes::ZERO] {
-            let table = within(workspace)?;
-            if self.load(operation, &table, *rows.start())? {
-                table.recorded(*rows.start());
-                return Ok(table);
-            }
-        }
-        let LtShape { columns, outputs, .. } = shape;
-        Err(LtError::NoAlgorithm { rows: *rows.start(), columns, outputs, workspace: Bytes::ZERO })
-    }
-
-    /// Loads the kernels of a table: each product is recorded, for the most and for the fewest rows, into a graph that never runs.
-    /// `false` where the library, or the driver, refuses to record one.
-    fn load(&self, operation: &Operation, table: &Table, least: usize) -> Result<bool, LtError> {
-        let stream = CudaStream::open(&self.0.context)?;
-        // Nothing runs, so nothing is at the addresses.
-        let nowhere = [1 << 20; 4];
-        let recorded = bake(&stream, &mut || {
-            let all = stream.enqueue(|raw| {
-                // SAFETY: the stream records; the graph is dropped and never runs, so no address is looked at.
-                table.ends(least).try_for_each(|(rows, choice)| unsafe {
-                    self.multiply(operation, choice, (table.shape, rows), nowhere, raw.cast())
-                })
-            });
-            all.map_err(|error| LaunchError::Device(while_doing("recording cuBLASLt")(error)))
-        });
-        Ok(recorded.is_ok())
-    }
-}
 
 /// Where the library has an algorithm.
 struct Found {
@@ -306,6 +122,18 @@ impl std::fmt::Display for LtPlans {
 }
 
 impl LtPlans {
+    /// The plans of these tables, which are for `least` rows and more.
+    pub(super) fn new(
+        library: CublasLt,
+        operation: Operation,
+        (tables, least): (Vec<Table>, usize),
+        refused: Vec<LtError>,
+    ) -> Self {
+        let used = tables.iter().flat_map(|table| &table.plans).map(|plan| plan.choice.workspace).max();
+        let (workspace, launched, left) = (used.unwrap_or(0), AtomicU64::new(0), AtomicU64::new(0));
+        LtPlans(Arc::new(Plans { operation, tables, least, workspace, refused, launched, left, library }))
+    }
+
     /// What its algorithms use of the workspace, at most.
     pub fn workspace(&self) -> Bytes {
         Bytes::new(self.0.workspace as u64)
@@ -455,48 +283,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn rows_that_were_recorded_are_not_asked_for_and_others_once() {
-        let choice = Choice { algorithm: [0; 8], workspace: 0, state: 0, waves: 0.0, reserved: [0; 4] };
-        let plans = [96, 128].map(|rows| Plan { rows, choice }).into();
-        let shape = LtShape { columns: 64, outputs: 64, output: LtOutput::Bf16 };
-        let table = Table::new(shape, plans, 65..=128);
-        table.recorded(65);
-        for rows in [65, 96, 97, 128] {
-            assert!(table.takes(rows - 65, || unreachable!("{rows} rows were recorded")));
-        }
-        assert!(!table.takes(70 - 65, || Ok(false)) && !table.takes(70 - 65, || unreachable!("it was asked before")));
-        assert!(table.takes(71 - 65, || Ok(true)));
-        // A launch that is refused says more than a recording.
-        table.refuse(0);
-        assert!(!table.takes(0, || unreachable!("it was refused")));
-    }
-
-    #[test]
-    fn every_number_of_rows_has_a_step_that_is_at_most_half_more() {
-        let steps = steps(128..=8192);
-        assert_eq!(steps[..4], [128, 192, 256, 384]);
-        assert_eq!(steps.last(), Some(&8192));
-        for rows in 128..=8192 {
-            let step = steps.iter().find(|step| rows <= **step).unwrap();
-            assert!(*step <= rows * 3 / 2, "{rows}: {step}");
-        }
-        assert_eq!(super::steps(128..=128), [128]);
-        assert_eq!(super::steps(129..=140), [140]);
-        assert!(super::steps(RangeInclusive::new(128, 64)).is_empty());
-    }
-
-    #[test]
-    fn the_library_is_asked_once_for_each_number_of_rows() {
-        let shape = LtShape { columns: 64, outputs: 64, output: LtOutput::Bf16 };
-        let table = Table::new(shape, Vec::new(), 65..=68);
-        assert!(table.takes(0, || Ok(true)) && table.takes(0, || unreachable!()));
-        // What it refuses is left to others, and so is what it has no word for.
-        assert!(!table.takes(1, || Ok(false)) && !table.takes(1, || unreachable!()));
-        assert!(!table.takes(2, || Err(LtError::Call { call: "cublasLtMatmulAlgoCheck", status: 1 })));
-        assert!(!table.takes(4, || unreachable!()) && table.takes(3, || Ok(true)));
-        // A launch that it refuses all the same.
-        table.refuse(0);
-        assert!(!table.takes(0, || unreachable!()));
+    fn only_words_of_the_library_are_refusals() {
         let error = |call, code| DriverError { call, code, name: String::new(), text: String::new() };
         assert!(is_refusal(&error("cublasLtMatmul", 15)) && !is_refusal(&error("cublasLtMatmul", 14)));
         assert!(!is_refusal(&error("cuCtxSetCurrent", 15)));
