@@ -119,6 +119,7 @@ Serves a GGUF model from memory that was planned to the byte.
   --top-p X  --top-k N  candidates, the likeliest ones: that make up this share at this temperature (1); so many (0: 256, the most)
   --seed N              with a token's position it gives the token's random number: equal prompts and seeds give equal answers (0)
   --json FILE           also write the figures as JSON (bench: print them)
+  --prefill N  --decode N  bench: tokens of the prompt (500), and of the answer (64)
 
   memtier-engine demo --model-file smollm2.gguf --prompt 'Why is the sky blue?' --max-tokens 64
 ";
@@ -205,7 +206,6 @@ const FLAGS: &[&str] = &[
     "no-kv-rotation",
     "batch-invariant",
     "weights",
-    "cublaslt",
     "no-cublaslt",
     "queue",
     "graphs",
@@ -226,6 +226,14 @@ const FLAGS: &[&str] = &[
 fn nearest(name: &str) -> Option<&'static str> {
     let common = |flag: &str| flag.bytes().zip(name.bytes()).take_while(|(a, b)| a == b).count();
     FLAGS.iter().copied().max_by_key(|flag| common(flag)).filter(|flag| common(flag) >= 2)
+}
+
+/// What to write instead of a flag that there is not.
+fn hint(name: &str) -> String {
+    if let Some(off) = FLAGS.iter().find(|flag| flag.strip_prefix("no-") == Some(name)) {
+        return format!(": it is the default, which --{off} turns off");
+    }
+    nearest(name).map_or(String::new(), |near| format!(", did you mean --{near}?"))
 }
 
 /// Reads the command line. `Ok(None)`: help was asked for.
@@ -291,9 +299,8 @@ pub(crate) fn read(args: impl Iterator<Item = OsString>) -> Result<Option<Args>,
             read.settings.batch_invariant = true;
             continue;
         }
-        // The default has a name, too.
-        if flag == "cublaslt" || flag == "no-cublaslt" {
-            read.settings.cublaslt = flag == "cublaslt";
+        if flag == "no-cublaslt" {
+            read.settings.cublaslt = false;
             continue;
         }
         if flag == "raw" {
@@ -301,8 +308,7 @@ pub(crate) fn read(args: impl Iterator<Item = OsString>) -> Result<Option<Args>,
             continue;
         }
         if !FLAGS.contains(&flag.as_str()) {
-            let hint = nearest(&flag).map_or(String::new(), |near| format!(", did you mean --{near}?"));
-            return Err(format!("--{flag}: no such flag{hint}"));
+            return Err(format!("--{flag}: no such flag{}", hint(&flag)));
         }
         if flag == "json" && command == Some(Command::Bench) {
             read.json_to_stdout = true;
@@ -411,6 +417,7 @@ mod tests {
             (&["demo", "--model-file", "m", "--max-tokens", "0"], "--max-tokens 0"),
             (&["demo", "--model-file", "m", "--max-tokens", "-1"], "--max-tokens"),
             (&["demo", "--model-file", "m", "--max-tokns", "1"], "did you mean --max-tokens"),
+            (&["demo", "--model-file", "m", "--cublaslt"], "it is the default, which --no-cublaslt turns off"),
             (&["demo", "--model-file", "m", "--lock", "wings"], "--lock wings"),
             (&["demo", "--model-file", "m", "--vram-budget", "big"], "--vram-budget big"),
             (&["demo", "--model-file", "m", "--max-slots", "-1"], "--max-slots"),
@@ -432,6 +439,14 @@ mod tests {
         for (words, says) in bad {
             let error = read_all(words).err().unwrap_or_else(|| panic!("{words:?} was accepted"));
             assert!(error.contains(says) && !error.contains('\n'), "{words:?}: {error}");
+        }
+    }
+
+    #[test]
+    fn help_names_every_flag() {
+        for flag in FLAGS.iter().filter(|flag| **flag != "help") {
+            let named = |word: &str| word.strip_prefix("--") == Some(flag);
+            assert!(HELP.split([' ', '\n', '[', ']']).any(named), "--{flag} is not in the help");
         }
     }
 
