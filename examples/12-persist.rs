@@ -107,9 +107,9 @@ impl Server {
 }
 
 fn main() -> Result<(), Failure> {
-    let folder = std::env::temp_dir().join(format!("memtier-12-persist-{}", std::process::id()));
-    std::fs::create_dir_all(&folder)?;
-    let objects = Arc::new(LocalFileSystem::new_with_prefix(&folder)?);
+    // An engine names a folder that stays.
+    let folder = tempfile::tempdir()?;
+    let objects = Arc::new(LocalFileSystem::new_with_prefix(folder.path())?);
     let store = PrefixStore::new(objects, Path::from("toy"), StoreSpec::default());
 
     // Three prompts of three blocks, in a pool of four.
@@ -128,6 +128,5 @@ fn main() -> Result<(), Failure> {
         assert_eq!(server.serve(prompt)?, 0);
     }
     println!("all three again, in another engine: nothing computed");
-    std::fs::remove_dir_all(&folder)?;
     Ok(())
 }

@@ -77,7 +77,7 @@ fn schema() -> Value {
 
 #[test]
 fn json_keeps_to_its_schema_fit_or_not_one_device_or_many() {
-    let folder = Folder::new("schema");
+    let folder = Folder::new();
     let models = [
         folder.model("dense", &qwen3(QWEN3_4B, Q8_0)),
         folder.model("windows", &gemma_4_12b()),
@@ -146,7 +146,7 @@ fn well_formed(text: &str) {
 
 #[test]
 fn pictures_are_well_formed_and_escape_what_models_are_called() {
-    let folder = Folder::new("pictures");
+    let folder = Folder::new();
     let mut model = gemma("gemma3", GEMMA_3_4B);
     model.file.string("general.name", "<script>&\"evil\"\u{1}");
     let model = folder.model("m", &model);
@@ -167,7 +167,7 @@ fn pictures_are_well_formed_and_escape_what_models_are_called() {
 
 #[test]
 fn equal_questions_get_equal_bytes() {
-    let folder = Folder::new("same");
+    let folder = Folder::new();
     let model = folder.model("m", &qwen3_next_80b());
     for words in ["plan @ --vram-budget 24GiB --json", "plan @ --vram-budget 24GiB", "plan @ --device 4xH100~80GB"] {
         assert_eq!(memtier(words, &[&model]), memtier(words, &[&model]));

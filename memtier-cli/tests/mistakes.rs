@@ -15,7 +15,7 @@ fn one_line(text: &str, parts: &[&str]) {
 
 #[test]
 fn flags_and_values_are_corrected() {
-    let folder = Folder::new("flags");
+    let folder = Folder::new();
     let model = folder.model("m", &zoo::qwen3(QWEN3_0_6B, TensorType::Q8_0));
     let rows: &[(&str, &[&str])] = &[
         ("plan @ --max-bach 4", &["--max-bach", "did you mean --max-batch"]),
@@ -52,7 +52,7 @@ fn flags_and_values_are_corrected() {
 
 #[test]
 fn paths_are_said_to_be_what_they_are() {
-    let folder = Folder::new("paths");
+    let folder = Folder::new();
     folder.model("model", &zoo::qwen3(QWEN3_0_6B, TensorType::Q8_0));
     let page = folder.write("page.gguf", "<!DOCTYPE html><html>403 Forbidden</html>");
     let pointer = folder.write("pointer.gguf", "version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 9\n");
@@ -83,7 +83,7 @@ fn paths_are_said_to_be_what_they_are() {
 
 #[test]
 fn a_missing_part_of_a_split_model_is_named() {
-    let folder = Folder::new("split");
+    let folder = Folder::new();
     let mut model = zoo::qwen3(QWEN3_0_6B, TensorType::Q8_0);
     let tensors = 11 * 28 + 2;
     model.file.u32("split.no", 0).u32("split.count", 2).u32("split.tensors.count", tensors + 1);
@@ -102,7 +102,7 @@ fn a_missing_part_of_a_split_model_is_named() {
 
 #[test]
 fn files_that_are_no_model_say_where_they_belong() {
-    let folder = Folder::new("roles");
+    let folder = Folder::new();
     let model = folder.model("m", &zoo::qwen3(QWEN3_0_6B, TensorType::Q8_0));
     let mut projector = memtier_model::write::GgufWriter::new();
     projector.string("general.architecture", "clip").string("general.type", "mmproj");

@@ -10,7 +10,7 @@ use support::{Folder, fits, memtier, refused};
 #[test]
 fn the_reference_card_gets_the_blocks_it_can_use() {
     // Qwen3-4B Q8_0 on 32,607 MiB, 8 x 4096 in fp8, blocks of 16: 2048 blocks, 2304 MiB, weights 4076 MiB.
-    let folder = Folder::new("card");
+    let folder = Folder::new();
     let model = folder.model("qwen3-4b", &qwen3(QWEN3_4B, Q8_0));
     let words = "plan @ --vram-budget 32607MiB --max-batch 8 --max-seq-len 4096 --kv-dtype fp8 --block-size 16 \
                  --library-reserve 3900 --context-reserve 1680";
@@ -22,7 +22,7 @@ fn the_reference_card_gets_the_blocks_it_can_use() {
 
 #[test]
 fn every_printed_lever_is_true() {
-    let folder = Folder::new("levers");
+    let folder = Folder::new();
     let model = folder.model("m", &qwen3(QWEN3_4B, Q8_0));
     let base = "plan @ --max-batch 64 --max-seq-len 32768";
     let text = refused(memtier(&format!("{base} --vram-budget 8GiB"), &[&model]));
@@ -45,7 +45,7 @@ fn every_printed_lever_is_true() {
 
 #[test]
 fn a_locked_lever_is_named_and_not_pulled() {
-    let folder = Folder::new("locks");
+    let folder = Folder::new();
     let model = folder.model("m", &qwen3(QWEN3_4B, Q8_0));
     let words = "plan @ --max-batch 64 --max-seq-len 32768 --vram-budget 8GiB --lock max-seq-len,kv_dtype";
     let text = refused(memtier(words, &[&model]));
@@ -56,7 +56,7 @@ fn a_locked_lever_is_named_and_not_pulled() {
 
 #[test]
 fn what_fit_finds_fits_and_one_more_does_not() {
-    let folder = Folder::new("fit");
+    let folder = Folder::new();
     let model = folder.model("m", &qwen3_30b_a3b(TensorType::Q4_K));
     let number = |text: &str, before: &str| -> u64 {
         let rest = text.split(before).nth(1).unwrap_or_else(|| panic!("{before} in {text}"));
@@ -90,7 +90,7 @@ fn what_fit_finds_fits_and_one_more_does_not() {
 
 #[test]
 fn auto_layers_are_a_prefix_and_more_than_the_rule_never() {
-    let folder = Folder::new("auto");
+    let folder = Folder::new();
     let model = folder.model("m", &qwen3(QWEN3_4B, Q8_0));
     // 102.3 MiB a layer; 9/16 of 4096 MiB hold 22 of them.
     let text = fits(memtier("plan @ --vram-budget 4096MiB --gpu-layers auto", &[&model]));
@@ -103,7 +103,7 @@ fn auto_layers_are_a_prefix_and_more_than_the_rule_never() {
 
 #[test]
 fn several_devices_hold_all_layers_and_tensor_parts_repeat_what_is_whole() {
-    let folder = Folder::new("devices");
+    let folder = Folder::new();
     let model = folder.model("m", &qwen3_30b_a3b(TensorType::Q4_K));
     let parse = |text: &str| -> serde_json::Value { serde_json::from_str(text).expect("JSON") };
     let json = parse(&fits(memtier("plan @ --vram-budget 24GiB,12GiB --json", &[&model])));
@@ -136,7 +136,7 @@ fn several_devices_hold_all_layers_and_tensor_parts_repeat_what_is_whole() {
 
 #[test]
 fn projectors_adapters_and_drafts_are_charged() {
-    let folder = Folder::new("extras");
+    let folder = Folder::new();
     let model = folder.model("m", &gemma("gemma3", GEMMA_3_4B));
     let mut tower = GgufWriter::new();
     tower.string("general.architecture", "clip").u32("clip.vision.image_size", 896).u32("clip.vision.patch_size", 14);
@@ -170,7 +170,7 @@ fn projectors_adapters_and_drafts_are_charged() {
 
 #[test]
 fn an_unknown_architecture_is_planned_with_a_warning() {
-    let folder = Folder::new("unknown");
+    let folder = Folder::new();
     let mut file = GgufWriter::new();
     file.string("general.architecture", "newllm").u32("newllm.block_count", 2).u32("newllm.embedding_length", 64);
     file.u32("newllm.attention.head_count", 4).u32("newllm.attention.head_count_kv", 2);
@@ -182,7 +182,7 @@ fn an_unknown_architecture_is_planned_with_a_warning() {
 
 #[test]
 fn a_plan_is_made_in_milliseconds_and_reads_no_weights() {
-    let folder = Folder::new("speed");
+    let folder = Folder::new();
     let model = folder.model("m", &deepseek_v3());
     let start = std::time::Instant::now();
     refused(memtier("plan @ --device H200 --max-batch 16", &[&model]));
@@ -195,7 +195,7 @@ fn a_plan_is_made_in_milliseconds_and_reads_no_weights() {
 
 #[test]
 fn accounting_prints_what_other_engines_print() {
-    let folder = Folder::new("accounting");
+    let folder = Folder::new();
     let jamba = folder.model("jamba", &jamba_v0_1());
     let text = fits(memtier("plan @ --accounting llama.cpp --max-batch 8 --max-seq-len 4096", &[&jamba]));
     assert!(text.contains("512.00 MiB") && text.contains("133.00 MiB"), "{text}");
@@ -210,7 +210,7 @@ fn accounting_prints_what_other_engines_print() {
 
 #[test]
 fn two_models_are_compared_line_by_line() {
-    let folder = Folder::new("compare");
+    let folder = Folder::new();
     let (a, b) = (folder.model("a", &gemma("gemma3", GEMMA_3_270M)), folder.model("b", &gemma("gemma3", GEMMA_3_4B)));
     let text = fits(memtier("compare @ @ --vram-budget 24GiB", &[&a, &b]));
     let row = |name: &str| text.lines().find(|line| line.contains(name)).unwrap_or_else(|| panic!("{name} in\n{text}"));
@@ -227,7 +227,7 @@ fn help_completions_and_colours() {
             assert!(fits(memtier(&format!("completions {shell}"), &[])).contains(flag), "{flag} in {shell}");
         }
     }
-    let folder = Folder::new("colours");
+    let folder = Folder::new();
     let model = folder.model("m", &qwen3(QWEN3_0_6B, Q8_0));
     assert!(!fits(memtier("plan @ --vram-budget 4GiB", &[&model])).contains('\x1b'), "this is no terminal");
     assert!(fits(memtier("plan @ --vram-budget 4GiB --color always", &[&model])).contains("\x1b[1;32m"));

@@ -251,8 +251,9 @@ mod tests {
             return;
         };
         let nvrtc = Nvrtc::open(Path::new(&path)).unwrap();
-        let folder = std::env::temp_dir().join(format!("memtier-kernels-{}", std::process::id()));
-        let uses = compile_kernels(&nvrtc, &nvrtc, &folder).unwrap();
+        let folder = tempfile::tempdir().unwrap();
+        let folder = folder.path();
+        let uses = compile_kernels(&nvrtc, &nvrtc, folder).unwrap();
         assert_eq!(uses.len(), crate::kernels::entries::ENTRIES.len() * CUBINS.len());
         for KernelUse { kernel, target, registers, stack, spills, shared } in uses {
             assert_eq!((stack, spills), (0, 0), "{kernel} on {target}");
@@ -306,7 +307,6 @@ mod tests {
                 }
             }
         }
-        fs::remove_dir_all(&folder).unwrap();
     }
 
     #[test]

@@ -271,14 +271,14 @@ mod tests {
 
     #[test]
     fn kernels_of_other_sources_are_refused() {
-        let folder = std::env::temp_dir().join(format!("memtier-stale-{}", std::process::id()));
-        fs::create_dir_all(&folder).unwrap();
+        let folder = tempfile::tempdir().unwrap();
+        let folder = folder.path();
         fs::write(folder.join(MANIFEST), format!("{TITLE}\nsources 0000000000000000\n")).unwrap();
-        let stale = current(&folder).unwrap_err();
+        let stale = current(folder).unwrap_err();
         assert!(matches!(stale, KernelError::Stale { .. }));
         fs::write(folder.join(MANIFEST), format!("{TITLE}\nsources {:016x}\n", fingerprint())).unwrap();
-        current(&folder).unwrap();
-        fs::remove_dir_all(&folder).unwrap();
-        assert!(matches!(current(&folder), Err(KernelError::File { .. })));
+        current(folder).unwrap();
+        fs::remove_file(folder.join(MANIFEST)).unwrap();
+        assert!(matches!(current(folder), Err(KernelError::File { .. })));
     }
 }

@@ -220,10 +220,10 @@ fn numbers_of_rows_that_the_library_refuses_are_left_to_other_kernels() {
     let Some(mut rig) = Rig::new(Bytes::mib(64), pool(16, 16 * 64, 8), TableSpec { rows: 2, columns: 4 }) else {
         return;
     };
-    let Some(path) = refusing() else { return };
-    let plans = plans(&CublasLt::open(&rig.backend, Some(&path)).unwrap());
+    let Some(library) = refusing() else { return };
+    let plans = plans(&CublasLt::open(&rig.backend, Some(&library.path())).unwrap());
     // It is loaded.
-    std::fs::remove_file(path).unwrap();
+    drop(library);
     assert!(plans.to_string().contains("cuBLASLt 13.0.0") && plans.refused().is_empty(), "{plans}");
     assert_eq!(plans.workspace(), Bytes::mib(1));
     let mut step = rig.engine.step(&mut rig.stream).unwrap();

@@ -120,14 +120,13 @@ fn a_second_start_plans_what_the_driver_says_is_in_use() {
     if backend().is_none() {
         return;
     }
-    let folder = std::env::temp_dir().join(format!("memtier-plan-{}", std::process::id()));
-    std::fs::create_dir_all(&folder).unwrap();
+    let folder = tempfile::tempdir().unwrap();
     let mut said = Vec::new();
     for _ in 0..2 {
         let program = std::env::current_exe().unwrap();
         let output = Command::new(program)
             .args([MEASURED, "--exact", "--nocapture"])
-            .env(CHILD, folder.join("reserve"))
+            .env(CHILD, folder.path().join("reserve"))
             .output()
             .unwrap();
         let out = String::from_utf8_lossy(&output.stdout).into_owned();
@@ -135,6 +134,5 @@ fn a_second_start_plans_what_the_driver_says_is_in_use() {
         out.lines().filter(|line| line.starts_with("start: ")).for_each(|line| println!("{line}"));
         said.push(out);
     }
-    std::fs::remove_dir_all(&folder).unwrap();
     assert!(!said[0].contains("holds") && said[1].contains("the remembered reserve holds"), "{said:?}");
 }

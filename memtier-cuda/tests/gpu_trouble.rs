@@ -3,7 +3,7 @@
 
 mod support;
 
-use std::{fs, path::PathBuf, process::Command};
+use std::{fs, process::Command};
 
 use cudarc::driver::sys;
 use memtier::{
@@ -117,23 +117,6 @@ fn a_device_that_is_really_full_refuses_the_plan_and_serves_a_smaller_one() {
     drop(start(&backend, &kernels).unwrap());
 }
 
-/// A folder of kernels as those of the tests, with other images.
-struct Folder(PathBuf);
-
-impl Folder {
-    fn new(name: &str) -> Self {
-        let path = std::env::temp_dir().join(format!("memtier-trouble-{}-{name}", std::process::id()));
-        fs::create_dir_all(&path).unwrap();
-        Folder(path)
-    }
-}
-
-impl Drop for Folder {
-    fn drop(&mut self) {
-        let _ = fs::remove_dir_all(&self.0);
-    }
-}
-
 /// PTX of a CUDA that no driver knows yet.
 const OF_THE_FUTURE: &str = ".version 99.9\n.target sm_90\n.address_size 64\n.visible .entry nothing() { ret; }\n";
 /// Writes where nothing is.
@@ -151,7 +134,7 @@ fn code_that_the_driver_cannot_run_is_told_apart_from_code_that_is_none() {
     let noise = load(b"this is no image at all").unwrap();
     assert!(matches!(noise, KernelError::Mismatch { .. } | KernelError::Driver(_)), "{noise}");
     // Another device's kernels under this one's name.
-    let (folder, ours) = (Folder::new("other-device"), kernels_folder());
+    let (folder, ours) = (tempfile::tempdir().unwrap(), kernels_folder());
     let target = load_kernels(&backend).target();
     let other = match target {
         "sm_120a" => "sm_90a",
@@ -162,15 +145,15 @@ fn code_that_the_driver_cannot_run_is_told_apart_from_code_that_is_none() {
     if !ours.join(other).exists() {
         return println!("skipped: no kernels for {other} here");
     }
-    fs::create_dir_all(folder.0.join(target)).unwrap();
+    fs::create_dir_all(folder.path().join(target)).unwrap();
     for entry in fs::read_dir(ours.join(other)).unwrap() {
         let path = entry.unwrap().path();
-        fs::copy(&path, folder.0.join(target).join(path.file_name().unwrap())).unwrap();
+        fs::copy(&path, folder.path().join(target).join(path.file_name().unwrap())).unwrap();
     }
     for entry in fs::read_dir(&ours).unwrap().map(|entry| entry.unwrap().path()).filter(|path| path.is_file()) {
-        fs::copy(&entry, folder.0.join(entry.file_name().unwrap())).unwrap();
+        fs::copy(&entry, folder.path().join(entry.file_name().unwrap())).unwrap();
     }
-    let error = Kernels::load(&backend, &folder.0).unwrap_err();
+    let error = Kernels::load(&backend, folder.path()).unwrap_err();
     let KernelError::Mismatch { path, .. } = &error else { panic!("{error}") };
     assert!(path.contains(target), "{path}");
     assert!(error.to_string().contains("compile"), "{error}");

@@ -27,7 +27,8 @@ fn a_driver_that_is_too_old_is_told_by_both_versions() {
 
 #[test]
 fn no_nvrtc_is_an_error_that_says_where_it_comes_from() {
-    let folder = std::env::temp_dir().join(format!("memtier-no-nvrtc-{}", std::process::id()));
+    let beside = tempfile::tempdir().unwrap();
+    let folder = beside.path().join("kernels");
     let compile = |nvrtc: &str| {
         let mut command = Command::new(env!("CARGO_BIN_EXE_compile-kernels"));
         command.env("MEMTIER_NVRTC", nvrtc).env_remove("MEMTIER_PTX_NVRTC").arg("--out").arg(&folder);

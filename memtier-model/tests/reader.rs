@@ -224,8 +224,8 @@ fn part(number: u32, count: u32) -> GgufWriter {
 
 #[test]
 fn a_split_model_opens_by_the_path_of_any_part() {
-    let folder = std::env::temp_dir().join(format!("memtier-split-{}", std::process::id()));
-    std::fs::create_dir_all(&folder).unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
     let path = |number: u32| folder.join(format!("m-{number:05}-of-00003.gguf"));
     for number in 0..3 {
         std::fs::write(path(number + 1), part(number, 3).to_bytes()).unwrap();
@@ -242,7 +242,6 @@ fn a_split_model_opens_by_the_path_of_any_part() {
     std::fs::remove_file(path(2)).unwrap();
     let text = Gguf::open(path(1)).unwrap_err().to_string();
     assert!(text.contains("m-00002-of-00003.gguf"), "{text}");
-    std::fs::remove_dir_all(&folder).unwrap();
 }
 
 #[test]

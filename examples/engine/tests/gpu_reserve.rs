@@ -67,20 +67,19 @@ fn a_second_start_plans_what_the_driver_says_is_in_use() {
     if gpu(2).is_none() {
         return;
     }
-    let folder = std::env::temp_dir().join(format!("memtier-engine-reserve-{}", std::process::id()));
-    std::fs::create_dir_all(&folder).unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
     let model = tiny_file("reserve", TinyModel { heads: 6, ..for_gpu(TinyModel::llama(30)) });
     std::fs::copy(model.path(), folder.join("model.gguf")).unwrap();
     let mut said = Vec::new();
     for _ in 0..2 {
         let name = "a_second_start_plans_what_the_driver_says_is_in_use";
         let mut child = Command::new(std::env::current_exe().unwrap());
-        let output = child.args([name, "--exact", "--nocapture"]).env(CHILD, &folder).output().unwrap();
+        let output = child.args([name, "--exact", "--nocapture"]).env(CHILD, folder).output().unwrap();
         let out = String::from_utf8_lossy(&output.stdout).into_owned();
         assert!(output.status.success(), "{out}\n{}", String::from_utf8_lossy(&output.stderr));
         out.lines().filter(|line| line.starts_with("start: ")).for_each(|line| println!("{line}"));
         said.push(out);
     }
-    std::fs::remove_dir_all(&folder).unwrap();
     assert!(!said[0].contains("holds") && said[1].contains("the remembered reserve holds"), "{said:?}");
 }

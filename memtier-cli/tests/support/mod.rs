@@ -7,27 +7,25 @@ use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 
 use memtier_cli::command::{Outcome, run};
+use tempfile::TempDir;
 
 #[path = "../../../memtier-model/tests/zoo/mod.rs"]
 pub mod zoo;
 
 /// A folder of its own for one test, removed at the end.
-pub struct Folder(PathBuf);
+pub struct Folder(TempDir);
 
 impl Folder {
-    pub fn new(name: &str) -> Folder {
-        let path = std::env::temp_dir().join(format!("memtier-cli-{}-{name}", std::process::id()));
-        let _ = fs::remove_dir_all(&path);
-        fs::create_dir_all(&path).expect("a temporary folder");
-        Folder(path)
+    pub fn new() -> Folder {
+        Folder(tempfile::tempdir().expect("a temporary folder"))
     }
 
     pub fn path(&self) -> &Path {
-        &self.0
+        self.0.path()
     }
 
     pub fn join(&self, name: &str) -> PathBuf {
-        self.0.join(name)
+        self.path().join(name)
     }
 
     pub fn write(&self, name: &str, bytes: impl AsRef<[u8]>) -> PathBuf {
@@ -41,12 +39,6 @@ impl Folder {
         let path = self.join(&format!("{name}.gguf"));
         model.file.write_sparse(&File::create(&path).expect("a file")).expect("a sparse file");
         path
-    }
-}
-
-impl Drop for Folder {
-    fn drop(&mut self) {
-        let _ = fs::remove_dir_all(&self.0);
     }
 }
 

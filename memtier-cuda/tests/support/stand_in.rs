@@ -6,12 +6,26 @@ use std::{
     process::{Command, Stdio},
 };
 
-/// The library's file, or `None` with a sentence where there is no compiler.
-pub(crate) fn refusing() -> Option<PathBuf> {
-    let path = std::env::temp_dir().join(format!("memtier-refusing-{}.so", std::process::id()));
+use tempfile::TempDir;
+
+/// The library's file, which goes with this name.
+pub(crate) struct Refusing(TempDir);
+
+impl Refusing {
+    pub(crate) fn path(&self) -> PathBuf {
+        self.0.path().join("refusing.so")
+    }
+}
+
+/// The library, or `None` with a sentence where there is no compiler.
+pub(crate) fn refusing() -> Option<Refusing> {
+    let library = Refusing(tempfile::tempdir().unwrap());
     let rustc = std::env::var("RUSTC").unwrap_or_else(|_| "rustc".into());
     let mut command = Command::new(rustc);
-    command.args(["--edition", "2024", "--crate-type", "cdylib", "--crate-name", "refusing", "-o"]).arg(&path).arg("-");
+    command
+        .args(["--edition", "2024", "--crate-type", "cdylib", "--crate-name", "refusing", "-o"])
+        .arg(library.path())
+        .arg("-");
     let mut compiler = match command.stdin(Stdio::piped()).spawn() {
         Ok(compiler) => compiler,
         Err(error) => {
@@ -21,5 +35,5 @@ pub(crate) fn refusing() -> Option<PathBuf> {
     };
     compiler.stdin.take().unwrap().write_all(include_str!("refusing.rs").as_bytes()).unwrap();
     assert!(compiler.wait().unwrap().success());
-    Some(path)
+    Some(library)
 }

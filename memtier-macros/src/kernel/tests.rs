@@ -1,9 +1,10 @@
 //! What an author is told when the two declarations differ, and what is understood of sources.
 
-use std::{fs, path::PathBuf};
+use std::fs;
 
 use proc_macro2::{TokenStream, TokenTree};
 use syn::LitStr;
+use tempfile::TempDir;
 
 use super::{
     expand_in,
@@ -32,16 +33,10 @@ extern "C" __global__ void __launch_bounds__(32) twice(double *out) {}
 "#;
 
 /// A folder with the source in it.
-fn folder() -> PathBuf {
-    let folder = std::env::temp_dir().join(format!("memtier-kernel-{}", std::process::id()));
-    fs::create_dir_all(folder.join("kernels")).unwrap();
-    let path = folder.join("kernels/vector.cu");
-    if !path.exists() {
-        // In one step: tests run side by side.
-        let fresh = folder.join(format!("{:?}", std::thread::current().id()));
-        fs::write(&fresh, VECTOR).unwrap();
-        fs::rename(&fresh, &path).unwrap();
-    }
+fn folder() -> TempDir {
+    let folder = tempfile::tempdir().unwrap();
+    fs::create_dir(folder.path().join("kernels")).unwrap();
+    fs::write(folder.path().join("kernels/vector.cu"), VECTOR).unwrap();
     folder
 }
 
@@ -64,7 +59,12 @@ fn messages(tokens: TokenStream) -> Vec<String> {
 
 /// The messages for a declaration; `function` and `type` must be there in any case.
 fn told(args: &str, item: &str) -> Vec<String> {
-    let expansion = expand_in(&folder(), args.parse().unwrap(), item.parse().unwrap());
+    told_in(&folder(), args, item)
+}
+
+/// The same where there are other sources.
+fn told_in(folder: &TempDir, args: &str, item: &str) -> Vec<String> {
+    let expansion = expand_in(folder.path(), args.parse().unwrap(), item.parse().unwrap());
     if item.contains("fn ") && !item.contains("mod ") {
         let file: syn::File = syn::parse2(expansion.clone()).unwrap_or_else(|error| panic!("{error}: {expansion}"));
         let functions = file.items.iter().filter(|item| matches!(item, syn::Item::Fn(_))).count();
@@ -161,20 +161,18 @@ fn a_forgotten_parameter_is_one_mistake() {
 #[test]
 fn names_in_another_order_are_suspicious() {
     let order = "\"kernels/add.cu\", \"add\"";
-    let path = folder().join("kernels/add.cu");
+    let folder = folder();
     fs::write(
-        &path,
+        folder.path().join("kernels/add.cu"),
         "extern \"C\" __global__ void __launch_bounds__(1) add(float *o, const float *a, const float *b) {}",
     )
     .unwrap();
-    assert!(told(order, "unsafe fn f(o: Out<f32>, x: In<f32>, y: In<f32>);").is_empty());
-    let seen = told(order, "unsafe fn f(o: Out<f32>, b: In<f32>, a: In<f32>);");
+    assert!(told_in(&folder, order, "unsafe fn f(o: Out<f32>, x: In<f32>, y: In<f32>);").is_empty());
+    let seen = told_in(&folder, order, "unsafe fn f(o: Out<f32>, b: In<f32>, a: In<f32>);");
     assert_eq!(seen.len(), 2, "{seen:#?}");
     assert!(
         seen[0].contains("parameter 2 is called `b` here, and `a` in kernels/add.cu line 1, where `b` is parameter 3")
     );
-    // The folder must list what the other tests expect.
-    let _ = fs::remove_file(path);
 }
 
 #[test]
@@ -293,7 +291,7 @@ fn rust_signatures_that_no_kernel_has_are_refused() {
     one(&item("unsafe fn f((a, b): Out<f32>);"), &["a plain name"]);
     one(&item("unsafe fn f(#[cfg(a)] out: Out<f32>);"), &["no attributes on parameters"]);
     one(&item("struct W;"), &["`#[kernel]` stands on a function without a body"]);
-    let again = expand_in(&folder(), "".parse().unwrap(), "struct W;".parse().unwrap()).to_string();
+    let again = expand_in(folder().path(), "".parse().unwrap(), "struct W;".parse().unwrap()).to_string();
     assert!(again.contains("struct W ;"), "the item is still there");
 }
 
@@ -321,9 +319,9 @@ fn kernels_are_found_wherever_c_plus_plus_lets_them_be() {
 
 #[test]
 fn kernels_that_a_macro_writes_are_said_to_be_unseen() {
-    let path = folder().join("kernels/written.cu");
-    fs::write(&path, "#define ENTRY(N) \\\n extern \"C\" __global__ void k##N(float *x) {}\nENTRY(1)\n").unwrap();
-    let seen = told("\"kernels/written.cu\", \"k1\"", "unsafe fn f(x: Out<f32>);");
+    let folder = folder();
+    let path = folder.path().join("kernels/written.cu");
+    fs::write(path, "#define ENTRY(N) \\\n extern \"C\" __global__ void k##N(float *x) {}\nENTRY(1)\n").unwrap();
+    let seen = told_in(&folder, "\"kernels/written.cu\", \"k1\"", "unsafe fn f(x: Out<f32>);");
     one(&seen, &["no kernel `k1`", "no `__global__` function at all", "what the macro `ENTRY` writes is not seen"]);
-    let _ = fs::remove_file(path);
 }

@@ -5,23 +5,23 @@ use std::{
     path::{Path, PathBuf},
     sync::{
         Arc,
-        atomic::{AtomicBool, AtomicU64, Ordering},
+        atomic::{AtomicBool, Ordering},
     },
     thread,
     time::{Duration, Instant},
 };
 
+use tempfile::TempDir;
+
 use super::{seqlock::SeqLock, *};
 use crate::units::Bytes;
 
 /// A tree of files like the kernel's, removed when dropped.
-struct Tree(PathBuf);
+struct Tree(TempDir);
 
 impl Tree {
     fn new() -> Self {
-        static NEXT: AtomicU64 = AtomicU64::new(0);
-        let name = format!("memtier-pressure-{}-{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
-        let tree = Tree(std::env::temp_dir().join(name));
+        let tree = Tree(tempfile::tempdir().unwrap());
         tree.meminfo(32 << 20, 24 << 20);
         tree.write("proc/pressure/memory", b"some avg10=0.00 avg60=0.00\nfull avg10=0.00 avg60=0.00\n");
         tree.write("proc/self/cgroup", b"0::/serve.slice/engine.service\n");
@@ -35,7 +35,7 @@ impl Tree {
     }
 
     fn write(&self, path: &str, content: &[u8]) {
-        let path = self.0.join(path);
+        let path = self.0.path().join(path);
         fs::create_dir_all(path.parent().unwrap()).unwrap();
         // As the kernel does it: a reader sees the old file or the new one.
         let new = path.with_extension("new");
@@ -49,17 +49,11 @@ impl Tree {
     }
 
     fn source(&self) -> Box<dyn Source> {
-        Box::new(ProcFiles::under(&self.0))
+        Box::new(ProcFiles::under(self.0.path()))
     }
 
     fn watcher(&self) -> Watcher {
         Watcher::new(self.source(), Thresholds::default(), INTERVAL).unwrap()
-    }
-}
-
-impl Drop for Tree {
-    fn drop(&mut self) {
-        let _ = fs::remove_dir_all(&self.0);
     }
 }
 

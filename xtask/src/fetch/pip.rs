@@ -165,15 +165,15 @@ mod tests {
 
     #[test]
     fn a_copied_file_counts_once() {
-        let folder = env::temp_dir().join(format!("xtask-pip-{}", std::process::id()));
+        let folder = tempfile::tempdir().unwrap();
+        let folder = folder.path();
         fs::create_dir_all(folder.join("a/b")).unwrap();
         fs::create_dir_all(folder.join("c")).unwrap();
         fs::write(folder.join("a/b/x.whl"), [0; 100]).unwrap();
         fs::write(folder.join("c/x.whl"), [0; 60]).unwrap();
         fs::write(folder.join("c/y.whl"), [0; 5]).unwrap();
         let mut sizes = HashMap::new();
-        note_sizes(&folder, &mut sizes);
+        note_sizes(folder, &mut sizes);
         assert_eq!(sizes.values().sum::<u64>(), 105);
-        fs::remove_dir_all(&folder).unwrap();
     }
 }

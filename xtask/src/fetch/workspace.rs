@@ -69,14 +69,14 @@ mod tests {
 
     #[test]
     fn what_an_interrupted_fetch_left_is_swept_and_the_folder_goes_with_its_owner() {
-        let cache = std::env::temp_dir().join(format!("xtask-workspace-{}", std::process::id()));
+        let cache = tempfile::tempdir().unwrap();
+        let cache = cache.path();
         fs::create_dir_all(cache.join("fetching/pip")).unwrap();
         fs::write(cache.join("fetching/pip/half.whl"), "half").unwrap();
-        let workspace = Workspace::claim(&cache).unwrap();
+        let workspace = Workspace::claim(cache).unwrap();
         assert_eq!(fs::read_dir(workspace.folder()).unwrap().count(), 0);
         let folder = workspace.folder().to_path_buf();
         drop(workspace);
         assert!(!folder.exists());
-        fs::remove_dir_all(&cache).unwrap();
     }
 }

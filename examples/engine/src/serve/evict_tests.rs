@@ -22,10 +22,9 @@ impl Source for Host {
 
 #[test]
 fn at_tight_the_prefix_cache_gives_its_blocks_back_and_not_those_in_use() {
-    let path = std::env::temp_dir().join(format!("memtier-evict-{}.gguf", std::process::id()));
+    let path = tempfile::NamedTempFile::new().unwrap();
     std::fs::write(&path, TinyModel::llama(5).to_gguf().unwrap().to_bytes()).unwrap();
-    let file = ModelFile::open(&path).unwrap();
-    std::fs::remove_file(&path).unwrap();
+    let file = ModelFile::open(path.path()).unwrap();
     let settings =
         Settings { budget: Bytes::mib(64), max_seq_len: 128, threads: 1, prefix_cache: false, ..Settings::default() };
     let now = Arc::new(Mutex::new(24_000));

@@ -7,14 +7,12 @@ pub mod gpu;
 pub mod quantised;
 pub mod server;
 
-use std::{
-    path::{Path, PathBuf},
-    sync::atomic::{AtomicU64, Ordering},
-};
+use std::path::{Path, PathBuf};
 
 use memtier_engine::{Llm, compute::Compute};
 use memtier_model::write::TinyModel;
 use serde::de::DeserializeOwned;
+use tempfile::{NamedTempFile, TempDir};
 
 /// Whether somebody asked for assertions of times (`MEMTIER_TIMES=1`): they want a quiet machine, so `cargo xtask test` does not.
 pub fn times_matter() -> bool {
@@ -65,33 +63,24 @@ pub fn fixture_text(file: &str) -> String {
 }
 
 /// A file that goes when the test ends.
-pub struct Temporary(PathBuf);
+pub struct Temporary(NamedTempFile);
 
 impl Temporary {
     /// A file of these bytes.
     pub fn new(name: &str, bytes: &[u8]) -> Self {
-        // A number of its own: tests of one program run beside each other, and may give the same name.
-        static NEXT: AtomicU64 = AtomicU64::new(0);
-        let next = NEXT.fetch_add(1, Ordering::Relaxed);
-        let path = std::env::temp_dir().join(format!("memtier-{}-{next}-{name}", std::process::id()));
-        std::fs::write(&path, bytes).unwrap();
-        Temporary(path)
+        let file = tempfile::Builder::new().suffix(&format!("-{name}")).tempfile().unwrap();
+        std::fs::write(file.path(), bytes).unwrap();
+        Temporary(file)
     }
 
     /// Where it is.
     pub fn path(&self) -> &Path {
-        &self.0
+        self.0.path()
     }
 
     /// The same for a command line.
     pub fn text(&self) -> &str {
-        self.0.to_str().unwrap()
-    }
-}
-
-impl Drop for Temporary {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_file(&self.0);
+        self.path().to_str().unwrap()
     }
 }
 
@@ -101,14 +90,12 @@ pub fn tiny_file(name: &str, model: TinyModel) -> Temporary {
 }
 
 /// A tree of files like the kernel's, on which nothing is short; removed when dropped.
-pub struct Tree(PathBuf);
+pub struct Tree(TempDir);
 
 impl Tree {
     /// 24 of 32 GiB are available, nobody stalls, no group has a limit.
     pub fn new() -> Self {
-        static NEXT: AtomicU64 = AtomicU64::new(0);
-        let name = format!("memtier-tree-{}-{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
-        let tree = Tree(std::env::temp_dir().join(name));
+        let tree = Tree(tempfile::tempdir().unwrap());
         tree.meminfo(32 << 20, 24 << 20);
         tree.write("proc/pressure/memory", b"some avg10=0.00 avg60=0.00\nfull avg10=0.00 avg60=0.00\n");
         tree.write("proc/self/cgroup", b"0::/serve\n");
@@ -121,12 +108,12 @@ impl Tree {
 
     /// Where it is.
     pub fn root(&self) -> &Path {
-        &self.0
+        self.0.path()
     }
 
     /// Replaces a file.
     pub fn write(&self, path: &str, content: &[u8]) {
-        let path = self.0.join(path);
+        let path = self.root().join(path);
         std::fs::create_dir_all(path.parent().unwrap()).unwrap();
         // As the kernel does it: a reader sees the old file or the new one.
         let new = path.with_extension("new");
@@ -138,12 +125,6 @@ impl Tree {
     pub fn meminfo(&self, total_kib: u64, available_kib: u64) {
         let content = format!("MemTotal: {total_kib} kB\nMemFree: 1 kB\nMemAvailable: {available_kib} kB\n");
         self.write("proc/meminfo", content.as_bytes());
-    }
-}
-
-impl Drop for Tree {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_dir_all(&self.0);
     }
 }
 

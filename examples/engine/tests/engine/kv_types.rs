@@ -169,8 +169,9 @@ fn rows_that_were_rotated_are_not_found_where_none_are() {
     let [(_, model), _] = wide_models();
     let file = tiny_file("turned", model);
     let file = ModelFile::open(file.path()).unwrap();
-    let folder = std::env::temp_dir().join(format!("memtier-turned-{}", std::process::id()));
-    let with = |kv_rotation, types| Settings { kv_rotation, prefix_store: Some(folder.clone()), ..settings(types) };
+    let folder = tempfile::tempdir().unwrap();
+    let store = || Some(folder.path().join("store"));
+    let with = |kv_rotation, types| Settings { kv_rotation, prefix_store: store(), ..settings(types) };
     let tokens = prompt(100, 3);
     let q4_0 = || KvTypes::all(KvDtype::Q4_0);
     let mut llm = open(&file, &with(true, q4_0()));
@@ -191,7 +192,6 @@ fn rows_that_were_rotated_are_not_found_where_none_are() {
     answer(&mut llm, &tokens, 20);
     llm.save_prefixes().unwrap();
     let f16 = [true, false].map(|kv_rotation| loads(kv_rotation, KvTypes::default()).0);
-    std::fs::remove_dir_all(&folder).unwrap();
     assert_eq!(f16, [1, 1]);
 }
 

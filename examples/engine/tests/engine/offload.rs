@@ -1,29 +1,12 @@
 //! Layers on a device and layers on the host: the same answers for every split, and each side holds what its plan says.
 
-use crate::common::SMOLLM2;
+use crate::common::{SMOLLM2, Temporary, tiny_file};
 use memtier::{Bytes, PlanError, plan::Knob, plan::Value};
 use memtier_engine::{EngineError, GpuLayers, Llm, ModelFile, Sampling, Settings, tokenizer::Tokenizer};
 use memtier_model::write::TinyModel;
 
-/// A model file that goes when the test ends.
-struct Tiny(std::path::PathBuf);
-
-impl Tiny {
-    fn new(name: &str, model: &TinyModel) -> Self {
-        let path = std::env::temp_dir().join(format!("memtier-offload-{}-{name}.gguf", std::process::id()));
-        std::fs::write(&path, model.to_gguf().unwrap().to_bytes()).unwrap();
-        Tiny(path)
-    }
-
-    fn open(&self) -> ModelFile {
-        ModelFile::open(&self.0).unwrap()
-    }
-}
-
-impl Drop for Tiny {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_file(&self.0);
-    }
+fn open(file: &Temporary) -> ModelFile {
+    ModelFile::open(file.path()).unwrap()
 }
 
 fn settings(gpu_layers: Option<GpuLayers>) -> Settings {
@@ -79,13 +62,14 @@ fn planned_is_carved(llm: &Llm) {
 fn every_split_answers_the_same_to_the_bit() {
     let window = TinyModel { layers: 7, ..TinyModel::gemma3(5) };
     for (name, model) in [("llama", TinyModel { layers: 5, ..TinyModel::llama(5) }), ("gemma3", window)] {
-        let file = Tiny::new(name, &model);
-        let file = file.open();
+        let most = u64::from(model.layers) + 1;
+        let file = tiny_file(name, model);
+        let file = open(&file);
         // One prompt is longer than a chunk and than the window, so that passes of both kinds are made.
         let prompts = [(3..80).map(|token| token * 3 % 280).collect(), vec![7, 8, 9]];
         let whole = run(&file, &settings(None), &prompts);
         assert!(whole.1.iter().all(|layer| !layer.is_empty()) && !whole.2.is_empty());
-        for layers in 0..=u64::from(model.layers) + 1 {
+        for layers in 0..=most {
             let split = run(&file, &settings(Some(GpuLayers::Count(layers))), &prompts);
             assert!(split == whole, "{name} with {layers} layers on the device");
         }
@@ -96,8 +80,8 @@ fn every_split_answers_the_same_to_the_bit() {
 fn a_prompt_slides_through_windows_on_both_sides_in_no_more_blocks_than_planned() {
     // Of seven layers the sixth has no window, so that both kinds are in front. One sequence, in chunks of many blocks: a chunk must
     // leave before the next one comes.
-    let file = Tiny::new("slides", &TinyModel { layers: 7, ..TinyModel::gemma3(5) });
-    let file = file.open();
+    let file = tiny_file("slides", TinyModel { layers: 7, ..TinyModel::gemma3(5) });
+    let file = open(&file);
     let prompts = [(0..300).map(|token| token * 3 % 280).collect()];
     let one = |layers| Settings { max_batch: 1, max_seq_len: 360, prefill_chunk: 64, ..settings(layers) };
     let whole = run(&file, &one(None), &prompts);
@@ -127,8 +111,8 @@ fn planned(file: &ModelFile, settings: &Settings) -> Vec<(String, u64)> {
 
 #[test]
 fn auto_takes_the_longest_prefix_that_the_device_holds() {
-    let tiny = Tiny::new("auto", &TinyModel { layers: 6, ..TinyModel::llama(5) });
-    let file = tiny.open();
+    let tiny = tiny_file("auto", TinyModel { layers: 6, ..TinyModel::llama(5) });
+    let file = open(&tiny);
     // With one sequence the pool has nothing to give up before a layer must.
     let with = |gpu_layers, budget: u64| {
         let vram_budget = Some(Bytes::new(budget));
@@ -148,8 +132,8 @@ fn auto_takes_the_longest_prefix_that_the_device_holds() {
 
 #[test]
 fn a_refusal_names_the_device_and_its_lever_is_true() {
-    let tiny = Tiny::new("refused", &TinyModel { layers: 6, ..TinyModel::llama(5) });
-    let file = tiny.open();
+    let tiny = tiny_file("refused", TinyModel { layers: 6, ..TinyModel::llama(5) });
+    let file = open(&tiny);
     let one = |layers| Settings { max_batch: 1, ..settings(Some(GpuLayers::Count(layers))) };
     let four = planned(&file, &one(4))[0].1;
     let mut settings = Settings { vram_budget: Some(Bytes::new(four)), ..one(6) };

@@ -232,10 +232,10 @@ fn both_parts_are_saved_and_come_back_where_the_layers_are_cut_alike() {
         let layers = u64::from(model.layers);
         let file = tiny_file(&format!("saved-{name}"), model);
         let file = ModelFile::open(file.path()).unwrap();
-        let folder = std::env::temp_dir().join(format!("memtier-pair-{name}-{}", std::process::id()));
+        let folder = tempfile::tempdir().unwrap();
         let prompt = prompt(100, 4);
         let alone = small::answer(&mut open(&file, &Settings { prefix_cache: false, ..settings(None) }), &prompt, 20);
-        let of = |layers| Settings { prefix_store: Some(folder.clone()), ..settings(layers) };
+        let of = |layers| Settings { prefix_store: Some(folder.path().join("store")), ..settings(layers) };
         let mut saved = open(&file, &of(Some(splits[0])));
         assert_eq!(answer(&mut saved, &prompt, 20), alone);
         let blocks = saved.save_prefixes().unwrap().unwrap().count();
@@ -251,7 +251,6 @@ fn both_parts_are_saved_and_come_back_where_the_layers_are_cut_alike() {
             let mut other = open(&file, &of(layers));
             (other.load_prefixes().unwrap().len(), small::answer(&mut other, &prompt, 20) == alone)
         });
-        std::fs::remove_dir_all(&folder).unwrap();
         assert_eq!(found, [(0, true); 3], "{name}");
     }
 }

@@ -1,7 +1,7 @@
 //! The plain f32 path against the oracle: greedy tokens, perplexity, and how far the oracle's own rounding of
 //! activations moves its logits. Run optimised: `cargo test --release -p memtier-engine --test engine oracle::`.
 
-use crate::common::{GEMMA3, RealModel, SMOLLM2, fixture_text};
+use crate::common::{GEMMA3, RealModel, SMOLLM2, fixture_text, tiny_file};
 use crate::reference::{KvPrecision, LogitsOf, Reference, dequantise, log_softmax};
 use memtier_engine::tokenizer::Tokenizer;
 use memtier_model::write::TinyModel;
@@ -44,10 +44,8 @@ fn blocks_dequantise_as_in_an_implementation_that_is_not_ours() {
 #[test]
 fn tokens_one_by_one_give_what_they_give_together() {
     for (name, tiny) in [("llama", TinyModel::llama(3)), ("gemma3", TinyModel::gemma3(3))] {
-        let path = std::env::temp_dir().join(format!("memtier-reference-{name}-{}.gguf", std::process::id()));
-        std::fs::write(&path, tiny.to_gguf().unwrap().to_bytes()).unwrap();
-        let model = Reference::open(&path);
-        std::fs::remove_file(&path).unwrap();
+        let file = tiny_file(name, tiny);
+        let model = Reference::open(file.path());
         // Longer than the window of 8.
         let ids: Vec<u32> = (0..20).map(|i| i * 37 % 288).collect();
         let together = model.session(KvPrecision::F16).extend(&ids, LogitsOf::From(0));

@@ -7,6 +7,7 @@ use crate::small::{answer, open, prompt};
 use memtier::{Blocks, Bytes};
 use memtier_engine::{Llm, ModelFile, Settings};
 use memtier_model::write::TinyModel;
+use tempfile::TempDir;
 
 /// A model, and prompts of which together more than one sequence's blocks are cached.
 struct Case {
@@ -89,25 +90,6 @@ fn conserved(llm: &Llm) {
     }
 }
 
-/// A folder that goes when the test ends.
-struct Folder(PathBuf);
-
-impl Folder {
-    fn new(name: &str) -> Self {
-        Folder(std::env::temp_dir().join(format!("memtier-{}-{name}", std::process::id())))
-    }
-
-    fn path(&self) -> &Path {
-        &self.0
-    }
-}
-
-impl Drop for Folder {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_dir_all(&self.0);
-    }
-}
-
 fn a_spilled_prefix_changes_no_token(case: &Case, rounds: usize) {
     let mut llm = open(&case.file, &case.two_tiers(16));
     for round in 0..rounds {
@@ -159,15 +141,15 @@ fn real_models_answer_alike_after_spilling_and_restoring() {
 }
 
 /// Room for all prompts, and for copies of all their windows.
-fn stored(case: &Case, folder: &Folder, cold_blocks: usize) -> Settings {
-    let prefix_store = Some(folder.path().to_owned());
+fn stored(case: &Case, folder: &TempDir, cold_blocks: usize) -> Settings {
+    let prefix_store = Some(folder.path().join("store"));
     let settings = Settings { cold_blocks, max_batch: 4, prefix_store, window_snapshots: 16, ..case.settings.clone() };
     // With two tiers, most windows are beside the second.
     if cold_blocks > 0 { Settings { window_snapshots: 2, cold_snapshots: 16, ..settings } } else { settings }
 }
 
-fn a_saved_prefix_changes_no_token(case: &Case, folder: &str, cold_blocks: usize) {
-    let folder = Folder::new(folder);
+fn a_saved_prefix_changes_no_token(case: &Case, cold_blocks: usize) {
+    let folder = tempfile::tempdir().unwrap();
     let settings = stored(case, &folder, cold_blocks);
     let mut first = open(&case.file, &settings);
     assert_eq!(first.load_prefixes().unwrap(), []);
@@ -200,8 +182,8 @@ fn files(folder: &Path) -> Vec<PathBuf> {
     all
 }
 
-fn a_torn_store_changes_no_token(case: &Case, folder: &str) {
-    let folder = Folder::new(folder);
+fn a_torn_store_changes_no_token(case: &Case) {
+    let folder = tempfile::tempdir().unwrap();
     let settings = stored(case, &folder, 512);
     let mut first = open(&case.file, &settings);
     case.answers_alike(&mut first, "before the save");
@@ -227,16 +209,16 @@ fn a_torn_store_changes_no_token(case: &Case, folder: &str) {
 
 #[test]
 fn tiny_models_answer_alike_after_saving_and_loading() {
-    for (case, name) in Case::tinies().iter().zip(["llama", "gemma3"]) {
-        a_saved_prefix_changes_no_token(case, &format!("one-tier-{name}"), 0);
-        a_saved_prefix_changes_no_token(case, &format!("two-tiers-{name}"), 64);
+    for case in &Case::tinies() {
+        a_saved_prefix_changes_no_token(case, 0);
+        a_saved_prefix_changes_no_token(case, 64);
     }
 }
 
 #[test]
 fn tiny_models_answer_alike_with_a_torn_store() {
-    for (case, name) in Case::tinies().iter().zip(["llama", "gemma3"]) {
-        a_torn_store_changes_no_token(case, &format!("torn-{name}"));
+    for case in &Case::tinies() {
+        a_torn_store_changes_no_token(case);
     }
 }
 
@@ -245,13 +227,13 @@ fn tiny_models_answer_alike_with_a_torn_store() {
 fn real_models_answer_alike_after_saving_and_loading() {
     for (model, blocks) in [(SMOLLM2, 64), (GEMMA3, 256)] {
         let Some(case) = Case::real(model) else { continue };
-        a_saved_prefix_changes_no_token(&case, &format!("saved-{}", model.name), blocks);
+        a_saved_prefix_changes_no_token(&case, blocks);
     }
 }
 
 #[test]
 fn another_model_does_not_find_what_this_one_saved() {
-    let folder = Folder::new("models");
+    let folder = tempfile::tempdir().unwrap();
     for tiny in [TinyModel::llama, TinyModel::gemma3] {
         let [first, second] = [5, 6].map(|seed| tiny_file(&format!("tiers-model-{seed}"), tiny(seed)));
         let settings = Settings {
@@ -259,7 +241,7 @@ fn another_model_does_not_find_what_this_one_saved() {
             max_batch: 1,
             max_seq_len: 160,
             threads: 2,
-            prefix_store: Some(folder.path().to_owned()),
+            prefix_store: Some(folder.path().join("store")),
             ..Settings::default()
         };
         let mut llm = open(&ModelFile::open(first.path()).unwrap(), &settings);
