@@ -1,14 +1,6 @@
 // Gated activations: out = act(gate) * up. Each row of the input holds the gate and, behind it, the value, as one
 // projection writes them.
-#include "common.cuh"
-
-__device__ __forceinline__ float silu(float x) { return __fdividef(x, 1.0f + exp2_fast(-LOG2E * x)); }
-
-// The tanh form of GELU.
-__device__ __forceinline__ float gelu(float x) {
-    float inner = 0.7978845608028654f * (x + 0.044715f * x * x * x);
-    return 0.5f * x * (1.0f + tanh_exp(inner));
-}
+#include "outputs.cuh"
 
 // `columns` is a multiple of 8; `pieces` counts eights of the output.
 template <bool GELU>

@@ -19,12 +19,6 @@ __device__ __forceinline__ void turn_quad(u32 (&word)[4]) {
     }
 }
 
-// What two outputs that gate each other become, rounded as through memory.
-__device__ __forceinline__ float gated_output(float gate, float up, u32 how) {
-    gate = to_f32(to_bf16(gate)), up = to_f32(to_bf16(up));
-    return (how == GATE_GELU ? gelu(gate) : silu(gate)) * up;
-}
-
 // Stores EIGHTS times eight columns as bf16 of row g and as many of row g + 8, which begin at `to` and `all` * 8 further on: `pair(at)` are a lane's
 // two neighbours of the eight columns `at`, those of row g first. Of the two rows `rows` are there, of the columns `columns`.
 template <int EIGHTS, typename Pair>

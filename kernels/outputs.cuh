@@ -29,8 +29,18 @@ __device__ __forceinline__ void leave_pair(void *out, u64 at, float low, float h
 }
 
 __device__ __forceinline__ float silu(float x) { return __fdividef(x, 1.0f + exp2_fast(-LOG2E * x)); }
+// The tanh form.
 __device__ __forceinline__ float gelu(float x) {
     return 0.5f * x * (1.0f + tanh_exp(0.7978845608028654f * (x + 0.044715f * x * x * x)));
+}
+
+// What two outputs that gate each other become, rounded as through memory.
+__device__ __forceinline__ float gated_output(float gate, float up, u32 how) {
+    gate = to_f32(to_bf16(gate)), up = to_f32(to_bf16(up));
+    return (how == GATE_GELU ? gelu(gate) : silu(gate)) * up;
+}
+__device__ __forceinline__ void leave_gated(void *out, u64 at, float gate, float up, u32 how) {
+    reinterpret_cast<bf16 *>(out)[at] = to_bf16(gated_output(gate, up, how));
 }
 
 // A tile of the outputs of up to three matrices: tiles do not cross from one to the next.

@@ -287,7 +287,7 @@ __device__ __forceinline__ void quant(void *out, const void *x, const u8 *w0, co
         if (!gated) {
             leave(out, (u64)row * all + before + column, total, how);
         } else if (i % 2 == 0) {
-            // Rounded as through memory.
+            // As `gated_output`, whose call becomes other machine code for sm_120.
             float gate = to_f32(to_bf16(total)), up = to_f32(to_bf16(other));
             reinterpret_cast<bf16 *>(out)[(u64)row * all + column] =
                 to_bf16((how == GATE_GELU ? gelu(gate) : silu(gate)) * up);

@@ -162,7 +162,7 @@ __device__ __forceinline__ void leave_all(const float (&sum)[MT][NT][4], float *
         if (!gated) {
             leave(at.out, (u64)row * at.all + at.before + column, total, at.how);
         } else if (i % 2 == 0) {
-            // Rounded as through memory.
+            // As `gated_output`, whose call becomes other machine code for sm_120.
             float gate = to_f32(to_bf16(total)), up = to_f32(to_bf16(other));
             reinterpret_cast<bf16 *>(at.out)[(u64)row * at.all + column] =
                 to_bf16((at.how == GATE_GELU ? gelu(gate) : silu(gate)) * up);

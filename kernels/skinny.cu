@@ -63,12 +63,6 @@ template <int NT> __device__ __forceinline__ void multiply_all(float (&sum)[NT][
     }
 }
 
-// What two outputs that gate each other become, rounded as through memory.
-__device__ __forceinline__ void leave_gated(void *out, u64 at, float gate, float up, u32 how) {
-    gate = to_f32(to_bf16(gate)), up = to_f32(to_bf16(up));
-    reinterpret_cast<bf16 *>(out)[at] = to_bf16((how == GATE_GELU ? gelu(gate) : silu(gate)) * up);
-}
-
 // Leaves the sums of a block's warps, each as `scaled(total, row)` of the block.
 template <int NT, int MT, int WARPS, int SIDE, typename Scaled>
 __device__ __forceinline__ void leave_block(void *out, const float (&sum)[MT][NT][4], float *shared, const Matrices &m,
