@@ -77,6 +77,7 @@ const FUNCTIONS: &[&str] = &[
     "cuFuncGetAttribute",
     "cuFuncSetAttribute",
     "cuLaunchKernel",
+    "cuLaunchKernelEx",
 ];
 
 /// What a device is.
@@ -310,6 +311,31 @@ fn describe(device: sys::CUdevice, ordinal: u32, cuda: i32) -> Result<DeviceInfo
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// One that is missing from the list would be a panic in the middle of a pass, where a driver lacks it.
+    #[test]
+    fn every_function_that_is_called_is_looked_for() {
+        fn calls(folder: &std::path::Path, found: &mut std::collections::BTreeSet<String>) {
+            for path in std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()) {
+                if path.is_dir() {
+                    calls(&path, found);
+                    continue;
+                }
+                let text = std::fs::read_to_string(&path).unwrap();
+                let names = text.split("sys::cu").skip(1).map(|rest| {
+                    let end = rest.find(|letter: char| !letter.is_ascii_alphanumeric() && letter != '_');
+                    format!("cu{}", &rest[..end.unwrap_or(rest.len())])
+                });
+                // Without the word above, and `culib`.
+                found.extend(names.filter(|name| name[2..].starts_with(|first: char| first.is_ascii_uppercase())));
+            }
+        }
+        let mut called = std::collections::BTreeSet::new();
+        calls(&std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("src"), &mut called);
+        let listed: std::collections::BTreeSet<_> = FUNCTIONS.iter().map(|name| (*name).to_owned()).collect();
+        assert!(called.len() > 40, "{called:?}");
+        assert_eq!(called, listed);
+    }
 
     #[test]
     fn copies_are_cut_where_registered_pieces_meet() {

@@ -26,6 +26,9 @@ pub trait KernelEntry: 'static {
     const EXACT: bool;
 }
 
+/// What messages call a module that came without a path.
+const MODULE: &str = "a kernel module";
+
 /// A compiled CUDA source on one device. A name: clones share the loaded code.
 #[derive(Clone)]
 pub struct KernelModule(Arc<Module>);
@@ -34,7 +37,7 @@ impl KernelModule {
     /// Loads a cubin, or PTX.
     ///
     /// # Errors
-    /// [`KernelError::Mismatch`]: it is for another device, or of a newer CUDA. [`KernelError::Driver`]: it is neither.
+    /// [`KernelError::Mismatch`]: it is for another device, or of a newer CUDA. [`KernelError::Damaged`]: it is neither.
     ///
     /// # Safety
     /// It was compiled from the [`SOURCE`](KernelEntry::SOURCE) of every kernel that is taken from it: wrappers were compared
@@ -63,16 +66,16 @@ impl KernelModule {
         // PTX is text that ends with zero; a cubin does not mind.
         let mut image = image.to_vec();
         image.push(0);
-        Ok(KernelModule(Arc::new(load(context, &image, &"a kernel module")?)))
+        Ok(KernelModule(Arc::new(load(context, &image, &MODULE)?)))
     }
 
     /// The kernel of this name, ready to be launched: nothing is loaded later.
     ///
     /// # Errors
-    /// [`KernelError::Driver`] when there is none, [`KernelError::Signature`] when it takes arguments of other sizes.
+    /// [`KernelError::NoEntry`] when there is none, [`KernelError::Signature`] when it takes arguments of other sizes.
     pub fn get<E: KernelEntry>(&self) -> Result<LoadedKernel<E>, KernelError> {
         self.0.context().bind()?;
-        let function = function(&self.0, E::ENTRY, E::PARAMS)?;
+        let function = function(&self.0, E::ENTRY, E::PARAMS, &MODULE)?;
         Ok(LoadedKernel { function, module: self.clone(), entry: PhantomData })
     }
 }

@@ -83,6 +83,10 @@ pub enum OpenError {
 /// Results of loading code that name a mismatch of code and driver or device: no image for the device, PTX that is not valid, PTX of
 /// a newer CUDA.
 pub(crate) const MISMATCH: [u32; 3] = [209, 218, 222];
+/// `CUDA_ERROR_INVALID_IMAGE`: no code at all, or a damaged one.
+pub(crate) const INVALID_IMAGE: u32 = 200;
+/// `CUDA_ERROR_NOT_FOUND`: no such name in a module.
+pub(crate) const NOT_FOUND: u32 = 500;
 
 /// Kernels were not compiled or loaded.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
@@ -119,6 +123,33 @@ pub enum KernelError {
         capability: (u32, u32),
         /// Where they were looked for.
         folder: String,
+    },
+    /// There is no folder of compiled kernels.
+    #[error(
+        "no compiled kernels here: {path}: {reason}. Compile them with \
+         `cargo run -p memtier-cuda --bin compile-kernels -- --nvrtc PATH --out FOLDER`, and name that folder"
+    )]
+    NoKernels {
+        /// The manifest that was looked for.
+        path: String,
+        /// The system's own words.
+        reason: String,
+    },
+    /// A compiled kernel is not there, is shorter or longer than the manifest says, or is no code at all.
+    #[error("{path} is no compiled kernel: {reason}; compile the kernels again")]
+    Damaged {
+        /// The image.
+        path: String,
+        /// What is wrong with it: the system's or the driver's own words, or both lengths.
+        reason: String,
+    },
+    /// Compiled code has no kernel of this name.
+    #[error("no kernel `{entry}` in {path}: it was compiled from another source; compile the kernels again")]
+    NoEntry {
+        /// The kernel.
+        entry: &'static str,
+        /// The image.
+        path: String,
     },
     /// A file could not be read or written.
     #[error("{path}: {reason}")]

@@ -13,9 +13,9 @@ use cudarc::driver::sys;
 
 use crate::{
     CudaBackend,
-    compile::{MANIFEST, TITLE, file},
+    compile::{MANIFEST, TITLE},
     driver::{Context, DeviceInfo, check},
-    error::{KernelError, MISMATCH},
+    error::{INVALID_IMAGE, KernelError, MISMATCH, NOT_FOUND},
     kernels::{
         early::starts_early,
         entries::{ENTRIES, Kernel},
@@ -84,11 +84,11 @@ impl Kernels {
     /// taken for it, at a launch.
     ///
     /// # Errors
-    /// [`KernelError`]: there are none for this device, they are of other sources, or the driver refuses them.
+    /// [`KernelError`]: there are none, or none for this device, they are of other sources or damaged, or the driver refuses them.
     pub fn load(backend: &CudaBackend, folder: &Path) -> Result<Self, KernelError> {
         let context = backend.context();
         let capability = context.info.capability;
-        current(folder)?;
+        let manifest = current(folder)?;
         let missing = || KernelError::NoTarget { capability, folder: folder.display().to_string() };
         let found =
             targets(capability).iter().find(|(target, kind)| image(folder, target, SOURCES[0].0, kind).exists());
@@ -97,7 +97,7 @@ impl Kernels {
         let mut modules = Vec::new();
         for (name, _) in SOURCES {
             let path = image(folder, target, name, kind);
-            let mut bytes = fs::read(&path).map_err(|error| file(&path, &error))?;
+            let mut bytes = whole(&path, listed(&manifest, target, name, kind))?;
             // PTX is text that ends with zero; a cubin does not mind.
             bytes.push(0);
             modules.push(load(context, &bytes, &path.display())?);
@@ -105,7 +105,8 @@ impl Kernels {
         let functions = ENTRIES.iter().map(|entry| {
             let index = SOURCES.iter().position(|(name, _)| *name == entry.file).ok_or_else(missing)?;
             let params: Vec<usize> = entry.params.iter().map(|param| param.bytes()).collect();
-            let function = function(&modules[index], entry.name, &params)?;
+            let path = image(folder, target, entry.file, kind);
+            let function = function(&modules[index], entry.name, &params, &path.display())?;
             Ok(Function { early: starts_early(entry.name), ..function })
         });
         let functions = functions.collect::<Result<_, KernelError>>()?;
@@ -191,15 +192,36 @@ fn image(folder: &Path, target: &str, name: &str, kind: &str) -> PathBuf {
     folder.join(target).join(format!("{name}.{kind}"))
 }
 
-/// Whether the images were compiled from the sources that this crate was built with.
-fn current(folder: &Path) -> Result<(), KernelError> {
+/// The manifest of images that were compiled from the sources that this crate was built with.
+fn current(folder: &Path) -> Result<String, KernelError> {
     let path = folder.join(MANIFEST);
-    let manifest = fs::read_to_string(&path).map_err(|error| file(&path, &error))?;
+    let shown = || path.display().to_string();
+    let manifest =
+        fs::read(&path).map_err(|error| KernelError::NoKernels { path: shown(), reason: error.to_string() })?;
+    let manifest = String::from_utf8_lossy(&manifest).into_owned();
     let mut lines = manifest.lines();
     let ours = format!("sources {:016x}", fingerprint());
     match (lines.next(), lines.next()) {
-        (Some(TITLE), Some(sources)) if sources == ours => Ok(()),
-        _ => Err(KernelError::Stale { path: path.display().to_string() }),
+        (Some(TITLE), Some(sources)) if sources == ours => Ok(manifest),
+        _ => Err(KernelError::Stale { path: shown() }),
+    }
+}
+
+/// How long the manifest says that an image is.
+fn listed(manifest: &str, target: &str, name: &str, kind: &str) -> Option<usize> {
+    let head = format!("image {target} {name}.{kind} ");
+    let line = manifest.lines().find_map(|line| line.strip_prefix(&head))?;
+    line.split(' ').next()?.parse().ok()
+}
+
+/// An image as long as the manifest says. The driver is not told where one ends: what was cut off it would read past.
+fn whole(path: &Path, listed: Option<usize>) -> Result<Vec<u8>, KernelError> {
+    let damaged = |reason: String| KernelError::Damaged { path: path.display().to_string(), reason };
+    let bytes = fs::read(path).map_err(|error| damaged(error.to_string()))?;
+    match listed {
+        Some(listed) if listed == bytes.len() => Ok(bytes),
+        Some(listed) => Err(damaged(format!("it has {} bytes, and the manifest says {listed}", bytes.len()))),
+        None => Err(damaged("the manifest does not name it".to_owned())),
     }
 }
 
@@ -211,19 +233,31 @@ pub(crate) fn load(context: &Arc<Context>, image: &[u8], path: &dyn Display) -> 
         unsafe { sys::cuModuleLoadData(&mut raw, image.as_ptr().cast()) }
     });
     let DeviceInfo { cuda, capability, .. } = context.info;
-    loaded.map_err(|error| match MISMATCH.contains(&error.code) {
-        true => KernelError::Mismatch { path: path.to_string(), name: error.name, cuda, capability },
-        false => KernelError::Driver(error),
+    loaded.map_err(|error| match error.code {
+        code if MISMATCH.contains(&code) => {
+            KernelError::Mismatch { path: path.to_string(), name: error.name, cuda, capability }
+        }
+        INVALID_IMAGE => KernelError::Damaged { path: path.to_string(), reason: error.to_string() },
+        _ => KernelError::Driver(error),
     })?;
     Ok(Module { context: context.clone(), raw })
 }
 
-/// The function of that name, checked for parameters of these sizes.
-pub(crate) fn function(module: &Module, entry: &'static str, params: &[usize]) -> Result<Function, KernelError> {
+/// The function of that name, checked for parameters of these sizes; `path` is for messages.
+pub(crate) fn function(
+    module: &Module,
+    entry: &'static str,
+    params: &[usize],
+    path: &dyn Display,
+) -> Result<Function, KernelError> {
     let name = CString::new(entry).unwrap_or_default();
     let mut raw = ptr::null_mut();
     // SAFETY: a loaded module; the name ends with zero.
-    check("cuModuleGetFunction", unsafe { sys::cuModuleGetFunction(&mut raw, module.raw, name.as_ptr()) })?;
+    let found = unsafe { sys::cuModuleGetFunction(&mut raw, module.raw, name.as_ptr()) };
+    check("cuModuleGetFunction", found).map_err(|error| match error.code {
+        NOT_FOUND => KernelError::NoEntry { entry, path: path.to_string() },
+        _ => KernelError::Driver(error),
+    })?;
     // SAFETY: a function of a loaded module.
     check("cuFuncLoad", unsafe { sys::cuFuncLoad(raw) })?;
     signature(raw, entry, params)?;
@@ -278,7 +312,25 @@ mod tests {
         assert!(matches!(stale, KernelError::Stale { .. }));
         fs::write(folder.join(MANIFEST), format!("{TITLE}\nsources {:016x}\n", fingerprint())).unwrap();
         current(folder).unwrap();
+        // A byte that is no text is no panic.
+        fs::write(folder.join(MANIFEST), [0xff; 40]).unwrap();
+        assert!(matches!(current(folder), Err(KernelError::Stale { .. })));
         fs::remove_file(folder.join(MANIFEST)).unwrap();
-        assert!(matches!(current(folder), Err(KernelError::File { .. })));
+        let missing = current(folder).unwrap_err();
+        assert!(matches!(missing, KernelError::NoKernels { .. }) && missing.to_string().contains("compile-kernels"));
+    }
+
+    #[test]
+    fn an_image_that_was_cut_off_does_not_reach_the_driver() {
+        let folder = tempfile::tempdir().unwrap();
+        let (path, manifest) = (folder.path().join("gate.cubin"), "x\nimage sm_90a gate.cubin 5 nvrtc 13.1\n");
+        let length = |name| listed(manifest, "sm_90a", name, "cubin");
+        assert_eq!([length("gate"), length("norm"), listed(manifest, "sm_90", "gate", "cubin")], [Some(5), None, None]);
+        let error = |listed| whole(&path, listed).unwrap_err().to_string();
+        assert!(error(Some(5)).contains("gate.cubin is no compiled kernel"));
+        fs::write(&path, b"four").unwrap();
+        assert!(error(Some(5)).contains("it has 4 bytes, and the manifest says 5; compile the kernels again"));
+        assert!(error(None).contains("does not name it"));
+        assert_eq!(whole(&path, Some(4)).unwrap(), b"four");
     }
 }

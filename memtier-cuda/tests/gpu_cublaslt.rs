@@ -220,10 +220,14 @@ fn numbers_of_rows_that_the_library_refuses_are_left_to_other_kernels() {
     let Some(mut rig) = Rig::new(Bytes::mib(64), pool(16, 16 * 64, 8), TableSpec { rows: 2, columns: 4 }) else {
         return;
     };
-    let Some(library) = refusing() else { return };
-    let plans = plans(&CublasLt::open(&rig.backend, Some(&library.path())).unwrap());
+    let Some(file) = refusing() else { return };
+    let library = CublasLt::open(&rig.backend, Some(&file.path())).unwrap();
     // It is loaded.
-    drop(library);
+    drop(file);
+    let plans = plans(&library);
+    let shape = LtShape { columns: COLUMNS, outputs: ALL, output: LtOutput::F32 };
+    let from_none = library.plans(&[shape], 0..=2, WORKSPACE).unwrap();
+    assert!(from_none.to_string().contains("from 1 rows on"), "no rows want no product: {from_none}");
     assert!(plans.to_string().contains("cuBLASLt 13.0.0") && plans.refused().is_empty(), "{plans}");
     assert_eq!(plans.workspace(), Bytes::mib(1));
     let mut step = rig.engine.step(&mut rig.stream).unwrap();
@@ -232,6 +236,12 @@ fn numbers_of_rows_that_the_library_refuses_are_left_to_other_kernels() {
     for (rows, left) in [(LEAST, 2), (67, 4), (100, 6), (100, 8)] {
         assert_eq!(spans.launch(step.on, &plans, rows).unwrap(), [false; 2], "{rows}");
         assert_eq!((plans.launched(), plans.left()), (0, left), "{rows}");
+    }
+    let matrix = Matrix::new(spans.weights.read(), ALL, COLUMNS).unwrap();
+    for matrices in [&[][..], &[matrix; 4]] {
+        let inputs = (spans.x.read(), LEAST);
+        let refused = plans.project(step.on, &mut spans.out, matrices, inputs, &mut spans.workspace).unwrap_err();
+        assert!(refused.to_string().contains("one to three matrices"), "{refused}");
     }
     // What has no plan is not its refusal.
     assert_eq!(spans.launch(step.on, &plans, LEAST - 1).unwrap(), [false; 2]);

@@ -132,7 +132,7 @@ fn code_that_the_driver_cannot_run_is_told_apart_from_code_that_is_none() {
     assert!(matches!(future, KernelError::Mismatch { .. }), "{future}");
     assert!(future.to_string().contains("newer driver"), "{future}");
     let noise = load(b"this is no image at all").unwrap();
-    assert!(matches!(noise, KernelError::Mismatch { .. } | KernelError::Driver(_)), "{noise}");
+    assert!(matches!(noise, KernelError::Mismatch { .. } | KernelError::Damaged { .. }), "{noise}");
     // Another device's kernels under this one's name.
     let (folder, ours) = (tempfile::tempdir().unwrap(), kernels_folder());
     let target = load_kernels(&backend).target();
@@ -150,13 +150,23 @@ fn code_that_the_driver_cannot_run_is_told_apart_from_code_that_is_none() {
         let path = entry.unwrap().path();
         fs::copy(&path, folder.path().join(target).join(path.file_name().unwrap())).unwrap();
     }
-    for entry in fs::read_dir(&ours).unwrap().map(|entry| entry.unwrap().path()).filter(|path| path.is_file()) {
-        fs::copy(&entry, folder.path().join(entry.file_name().unwrap())).unwrap();
-    }
+    let manifest = fs::read_to_string(ours.join("manifest.txt")).unwrap();
+    let lines = manifest.lines().filter(|line| !line.starts_with(&format!("image {target} ")));
+    let renamed: Vec<_> =
+        lines.map(|line| line.replace(&format!("image {other} "), &format!("image {target} "))).collect();
+    fs::write(folder.path().join("manifest.txt"), renamed.join("\n")).unwrap();
     let error = Kernels::load(&backend, folder.path()).unwrap_err();
     let KernelError::Mismatch { path, .. } = &error else { panic!("{error}") };
     assert!(path.contains(target), "{path}");
     assert!(error.to_string().contains("compile"), "{error}");
+    // An image that is cut off, one that is not there, and a folder that is none.
+    let image = path.clone();
+    let length = fs::metadata(&image).unwrap().len();
+    fs::File::options().write(true).open(&image).unwrap().set_len(length / 2).unwrap();
+    let said = Kernels::load(&backend, folder.path()).unwrap_err().to_string();
+    assert!(said.contains(&image) && said.contains(&format!("{} bytes", length / 2)), "{said}");
+    let said = Kernels::load(&backend, &folder.path().join("nowhere")).unwrap_err().to_string();
+    assert!(said.contains("nowhere") && said.contains("compile-kernels"), "{said}");
     // The device is as it was.
     drop(start(&backend, &load_kernels(&backend)).unwrap());
 }

@@ -186,7 +186,7 @@ pub enum EngineError {
     Cuda(#[from] memtier_cuda::OpenError),
     /// The CUDA kernels were not loaded.
     #[cfg(feature = "cuda")]
-    #[error(transparent)]
+    #[error("{0} (kernels are looked for in the folder MEMTIER_KERNELS, else in `kernels` beside the program)")]
     CudaKernels(#[from] memtier_cuda::KernelError),
     /// Requests still run.
     #[error("{0}")]

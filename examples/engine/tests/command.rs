@@ -299,4 +299,25 @@ fn a_start_measures_its_reserve_and_the_next_one_plans_with_it() {
     let third = start();
     assert!(third.contains("warning: reserve file") && third.contains("kept for the next start"), "{third}");
     assert!(start().contains("library reserve (remembered)"));
+    // Where it cannot be kept, who asks is answered all the same.
+    let size = ["--max-seq-len", "128", "--prefill-chunk", "16", "--threads", "2", "--max-tokens", "4"];
+    let args = ["demo", "--model-file", file.text(), "--raw", "--prompt", "a", "--reserve-file", "/nowhere/reserve"];
+    let Output { status, stdout, stderr } = run(&[&args[..], &size].concat());
+    let (said, warned) = (String::from_utf8_lossy(&stdout), String::from_utf8_lossy(&stderr));
+    assert!(status.success() && said.contains("allocations while serving"), "{said}{warned}");
+    assert!(warned.contains("/nowhere/reserve: cannot be written") && warned.contains("name a file"), "{warned}");
+}
+
+#[test]
+fn absurd_lengths_are_refused_before_anything_is_loaded() {
+    let absurd = usize::MAX.to_string();
+    let Output { status, stderr, .. } = run(&["bench", "--model-file", "/nowhere.gguf", "--prefill", &absurd]);
+    let said = String::from_utf8_lossy(&stderr);
+    assert!(status.code() == Some(1) && said.contains(&absurd) && said.contains("raise --max-seq-len"), "{said}");
+    let file = Temporary::new("absurd.gguf", &tiny());
+    let size = ["--max-seq-len", "64", "--prefill-chunk", "16", "--threads", "1", "--raw", "--prompt", "a"];
+    let demo = |more: &[&str]| run(&[&["demo", "--model-file", file.text()][..], &size, more].concat());
+    // As much as there is room for.
+    let Output { status, stderr, .. } = demo(&["--max-tokens", &absurd]);
+    assert!(status.success(), "{}", String::from_utf8_lossy(&stderr));
 }

@@ -33,11 +33,13 @@ impl CublasLt {
     /// the same inputs give the same bits.
     ///
     /// An algorithm is chosen for each power of two of rows, and for what is in the middle between two. Shapes that the library
-    /// has none for are [refused](LtPlans::refused), the others served.
+    /// has none for are [refused](LtPlans::refused), the others served. Takes a byte of host memory for each number of rows and shape.
     ///
     /// # Errors
     /// [`LtError::NoAlgorithm`] when it has none for any shape; [`LtError::Call`] and [`LtError::Driver`] when a call fails.
     pub fn plans(&self, shapes: &[LtShape], rows: RangeInclusive<usize>, workspace: Bytes) -> Result<LtPlans, LtError> {
+        // No rows want no product.
+        let rows = (*rows.start()).max(1)..=*rows.end();
         let operation = self.operation()?;
         let (mut tables, mut refused) = (Vec::<Table>::new(), Vec::new());
         for shape in shapes {

@@ -14,7 +14,11 @@ use super::{
     product::{Operation, aligned, fits, stream_of},
     table::Table,
 };
-use crate::{error::DriverError, kernels::Matrix, queue::while_doing};
+use crate::{
+    error::DriverError,
+    kernels::{Matrix, require},
+    queue::while_doing,
+};
 
 struct Plans {
     // Dropped before the library.
@@ -223,6 +227,8 @@ impl LtPlans {
         (x, rows): (StableSpan<'_, bf16, P>, usize),
         workspace: &mut StableSpanMut<'_, impl SameElement<u8>, impl Fits<P>>,
     ) -> Result<bool, LaunchError> {
+        let why = "one to three matrices are multiplied at once";
+        require((1..=3).contains(&matrices.len()), "cublasLt: matrices", why)?;
         let Some(found) = self.0.of(matrices, rows, output) else { return Ok(false) };
         if !self.0.takes(&found) {
             return Ok(false);

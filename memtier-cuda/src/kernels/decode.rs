@@ -227,7 +227,7 @@ fn shares_for(multiprocessors: usize, (blocks, steps): (usize, usize), alone: us
         return 1;
     }
     let step = |shares: usize| alone.max(8 * (blocks * shares).div_ceil(multiprocessors));
-    let cost = |shares: usize| step(shares) * steps.div_ceil(shares) + shares;
+    let cost = |shares: usize| step(shares).saturating_mul(steps.div_ceil(shares)).saturating_add(shares);
     (1..=steps.min(MOST_SHARES)).min_by_key(|shares| cost(*shares)).unwrap_or(1)
 }
 
@@ -268,6 +268,8 @@ mod tests {
         // Two blocks a multiprocessor, where one does not saturate it.
         assert_eq!(shares_for(132, (64, 32), 12), 4);
         assert_eq!(shares_for(132, (256, 32), 12), 1);
+        // An absurd context is many steps.
+        assert_eq!(shares_for(132, (1, usize::MAX / 16), 8), MOST_SHARES);
     }
 
     #[test]

@@ -72,6 +72,6 @@ fn aligned(what: &'static str, bytes: u64, addresses: &[u64]) -> Result<(), Laun
 }
 
 /// Refuses what a kernel cannot do.
-fn require(holds: bool, what: &'static str, why: &'static str) -> Result<(), LaunchError> {
+pub(crate) fn require(holds: bool, what: &'static str, why: &'static str) -> Result<(), LaunchError> {
     if holds { Ok(()) } else { Err(LaunchError::Unsupported { what, why }) }
 }

@@ -298,7 +298,9 @@ pub fn tile_fp8(
     if per == 0 || !per.is_multiple_of(32) || !columns.is_multiple_of(per) {
         return Err(TileError::Row { columns, name: "scaled", per });
     }
-    for (expected, found) in [(rows.saturating_mul(columns), values.len()), (rows * (columns / per), scales.len())] {
+    for (expected, found) in
+        [(rows.saturating_mul(columns), values.len()), (rows.saturating_mul(columns / per), scales.len())]
+    {
         if expected != found {
             return Err(TileError::Blocks { rows, columns, expected, found });
         }
@@ -486,5 +488,8 @@ mod tests {
         assert!(matches!(error(3, 64, 0), TileError::Blocks { expected: 6, found: 4, .. }));
         assert!(matches!(error(2, 64, 7), TileError::Room { expected: 1088, found: 7 }));
         assert_eq!(Tiling::Q4.bytes(&[usize::MAX, usize::MAX]), None);
+        let error = |rows, per| tile_fp8(&[F8E4M3(0); 64], &[1.0; 2], (rows, 64, per), &mut [0; 1088]).unwrap_err();
+        assert!(matches!(error(usize::MAX, 32), TileError::Blocks { expected: usize::MAX, found: 64, .. }));
+        assert!(matches!(error(1, 0), TileError::Row { per: 0, .. }));
     }
 }

@@ -10,6 +10,11 @@ use crate::{
 
 /// Prompts of `--prefill` tokens and `--decode` tokens after each.
 pub(crate) fn run<S: Compute>(args: &Args, ops: S::Ops) -> Result<(), Box<dyn std::error::Error>> {
+    let most = args.settings.most_tokens();
+    if args.prefill > most {
+        let prefill = args.prefill;
+        return Err(format!("--prefill {prefill}: a sequence holds {most} tokens: raise --max-seq-len").into());
+    }
     let mut served = open::<S>(args, ops)?;
     warm_up(&mut served)?;
     let llm = &mut served.llm;
@@ -18,7 +23,7 @@ pub(crate) fn run<S: Compute>(args: &Args, ops: S::Ops) -> Result<(), Box<dyn st
     let mut tally = Tally::default();
     // As many at once as there are slots: one, unless `--max-slots` says otherwise.
     let requests = args.settings.max_slots.unwrap_or(1);
-    let admit = |_| llm.admit(&prompt, args.decode + 1, Sampling::GREEDY);
+    let admit = |_| llm.admit(&prompt, args.decode.saturating_add(1), Sampling::GREEDY);
     let rows = (0..requests).map(admit).collect::<Result<Vec<_>, _>>()?;
     drive(llm, &mut tally, &mut Nobody)?;
     rows.into_iter().try_for_each(|row| llm.end(row))?;

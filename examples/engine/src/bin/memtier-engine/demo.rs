@@ -210,8 +210,12 @@ pub(crate) fn run<S: Compute>(args: &Args, ops: S::Ops) -> Result<(), Box<dyn st
     served.llm.parts().iter().for_each(|part| println!("{}\n{}", part.name, part.plan));
     println!();
     warm_up(&mut served)?;
-    if let Some(reserve) = served.llm.measured_start()? {
-        println!("{reserve}\n");
+    match served.llm.measured_start() {
+        Ok(Some(reserve)) => println!("{reserve}\n"),
+        Ok(None) => {}
+        // It is for the next start: this one serves all the same.
+        Err(EngineError::Reserve(error)) => eprintln!("warning: what this start measured is not kept: {error}"),
+        Err(error) => return Err(error.into()),
     }
     let commits_of = |reports: &[OnDevice]| reports.iter().map(|on| on.report.device.planned_commits).sum::<u64>();
     let library = served.llm.library_allocations();
