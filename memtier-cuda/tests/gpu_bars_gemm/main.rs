@@ -6,6 +6,8 @@ mod bench;
 mod blocks;
 mod cases;
 mod rows;
+#[path = "../support/stand_in.rs"]
+mod stand_in;
 #[path = "../support/mod.rs"]
 mod support;
 mod work;
@@ -18,7 +20,8 @@ use memtier_cuda::{
     CublasLt, CudaBackend,
     kernels::{Matrix, rms_norm_wide},
 };
-use support::{backend, pool, sized, skipped_without_a_real_device};
+use stand_in::refusing;
+use support::{backend, is_emulated, pool, sized, skipped_without_a_real_device};
 use work::Case;
 
 /// Rounds of every measurement of the bars; the median counts.
@@ -64,17 +67,30 @@ fn each_kernel_for_many_rows() {
 #[test]
 fn every_form_gives_the_products() {
     let Some(backend) = backend() else { return };
+    let library = if is_emulated(&backend) { None } else { library(&backend) };
     let (few, some) = ([rows::SHAPES[1], rows::SHAPES[2], rows::SHAPES[5]], [rows::SHAPES[1], rows::SHAPES[6]]);
     let (shapes, rows) = sized(&backend, (&rows::SHAPES[..], &[16, 65, 512][..]), (&few[..], &[33][..]));
-    Bench::new(&backend, rows::few_cases(shapes, rows), 1, |_| 1).check_all();
+    Bench::new(&backend, rows::few_cases(shapes, rows, library.as_ref()), 1, |_| 1).check_all();
     // Where another kernel begins.
     let rows = sized(&backend, &[8, 17, 97][..], &[4][..]);
-    Bench::new(&backend, rows::few_cases(&some, rows), 1, |_| 1).check_all();
+    Bench::new(&backend, rows::few_cases(&some, rows, library.as_ref()), 1, |_| 1).check_all();
     // And the bars' own, of small matrices.
     let mut bars = cases::cases(None);
     let most = sized(&backend, 64, 4);
     bars.retain(|case| case.columns <= 1536 && case.all() <= 3072 && case.rows <= most);
     Bench::new(&backend, bars, 1, |_| 1).check_all();
+}
+
+/// By a stand-in that refuses odd numbers of rows when it is asked, and others when they are launched.
+#[test]
+fn what_the_library_refuses_is_left_to_our_kernels() {
+    let (Some(backend), Some(path)) = (backend(), refusing()) else { return };
+    let library = CublasLt::open(&backend, Some(&path)).unwrap();
+    let mut cases = rows::few_cases(&rows::SHAPES[1..2], &[34, 35], Some(&library));
+    cases.retain(|case| case.plans().is_some());
+    assert_eq!(cases.len(), 4);
+    assert_eq!(Bench::new(&backend, cases, 1, |_| 1).check_all(), 0);
+    std::fs::remove_file(path).unwrap();
 }
 
 #[test]

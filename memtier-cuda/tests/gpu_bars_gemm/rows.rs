@@ -1,6 +1,8 @@
 //! How many rows of a prompt pay for what: products by this crate's kernels beside cuBLASLt's, and with weights of few bits as they are
 //! beside the same unpacked in front of the product.
 
+use std::ops::RangeInclusive;
+
 use memtier_cuda::{
     CublasLt, LtOutput, LtPlans, LtShape,
     kernels::{Activation, KERNELS_OF_MANY_ROWS, Tiling},
@@ -74,9 +76,12 @@ fn forms(shape: Shape, rows: usize, plans: Option<&LtPlans>) -> Vec<Case> {
     forms.into_iter().map(|(form, by)| shape.case(form, rows, by)).collect()
 }
 
+fn plans(library: &CublasLt, rows: RangeInclusive<usize>) -> LtPlans {
+    library.plans(&SHAPES.map(|shape| shape.of_library()), rows, WORKSPACE).unwrap()
+}
+
 pub(crate) fn cases(library: Option<&CublasLt>) -> Vec<Case> {
-    let shapes = SHAPES.map(|shape| shape.of_library());
-    let plans = library.map(|library| library.plans(&shapes, ROWS[0]..=ROWS[ROWS.len() - 1], WORKSPACE).unwrap());
+    let plans = library.map(|library| plans(library, ROWS[0]..=ROWS[ROWS.len() - 1]));
     if let Some(plans) = &plans {
         println!("{plans}");
         plans.refused().iter().for_each(|error| println!("{error}"));
@@ -89,8 +94,9 @@ pub(crate) fn cases(library: Option<&CublasLt>) -> Vec<Case> {
 }
 
 /// A launch of every form for some of the shapes, each kernel for many rows among them.
-pub(crate) fn few_cases(shapes: &[Shape], rows: &[usize]) -> Vec<Case> {
-    let all = |shape: &Shape| rows.iter().flat_map(|rows| forms(*shape, *rows, None)).collect::<Vec<_>>();
+pub(crate) fn few_cases(shapes: &[Shape], rows: &[usize], library: Option<&CublasLt>) -> Vec<Case> {
+    let plans = library.map(|library| plans(library, 17..=512));
+    let all = |shape: &Shape| rows.iter().flat_map(|rows| forms(*shape, *rows, plans.as_ref())).collect::<Vec<_>>();
     let mut cases: Vec<_> = shapes.iter().flat_map(all).collect();
     cases.extend((0..KERNELS_OF_MANY_ROWS).map(|number| of_kernel(&shapes[0], rows[rows.len() - 1], number)));
     cases

@@ -74,6 +74,14 @@ impl Case {
         }
     }
 
+    /// The library's plans, where it is to multiply by them.
+    pub(crate) fn plans(&self) -> Option<&LtPlans> {
+        match &self.by {
+            By::Plans(plans) | By::Unpacked(_, Some(plans)) => Some(plans),
+            By::Own(_) | By::Tiles(_) | By::Unpacked(_, None) | By::Product(_) => None,
+        }
+    }
+
     /// Whether its sums are left in f32.
     pub(crate) fn wide(&self) -> bool {
         matches!(self.left, Left::F32 | Left::Add)
@@ -218,14 +226,12 @@ impl<'f, P: Place<Space = Cuda>> Spans<'f, P> {
                     rows_of(self.unpacked.read(), case, 0)?
                 }
             };
-            match &case.by {
-                By::Plans(plans) | By::Unpacked(_, Some(plans)) => {
+            match (&case.by, case.plans()) {
+                (_, Some(plans)) => {
                     taken &= self.outs.by_library(on, (&kernels, plans), case, &self.inputs, &matrices)?;
                 }
-                By::Product(product) => self.outs.product(on, product, case, &self.inputs, matrices[0])?,
-                By::Own(_) | By::Unpacked(_, None) | By::Tiles(_) => {
-                    self.outs.own(on, &kernels, case, &self.inputs, &matrices)?;
-                }
+                (By::Product(product), _) => self.outs.product(on, product, case, &self.inputs, matrices[0])?,
+                _ => self.outs.own(on, &kernels, case, &self.inputs, &matrices)?,
             }
         }
         Ok(taken)
