@@ -84,13 +84,12 @@ fn every_form_gives_the_products() {
 /// By a stand-in that refuses odd numbers of rows when it is asked, and others when they are launched.
 #[test]
 fn what_the_library_refuses_is_left_to_our_kernels() {
-    let (Some(backend), Some(path)) = (backend(), refusing()) else { return };
-    let library = CublasLt::open(&backend, Some(&path)).unwrap();
+    let (Some(backend), Some(refusing)) = (backend(), refusing()) else { return };
+    let library = CublasLt::open(&backend, Some(&refusing.path())).unwrap();
     let mut cases = rows::few_cases(&rows::SHAPES[1..2], &[34, 35], Some(&library));
     cases.retain(|case| case.plans().is_some());
     assert_eq!(cases.len(), 4);
     assert_eq!(Bench::new(&backend, cases, 1, |_| 1).check_all(), 0);
-    std::fs::remove_file(path).unwrap();
 }
 
 #[test]
