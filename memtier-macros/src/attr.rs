@@ -10,7 +10,7 @@ use syn::{
     token,
 };
 
-use crate::report::{Errors, did_you_mean, list};
+use crate::report::{Errors, closest, did_you_mean, list, text};
 
 /// The tiers that a struct of device arrays can be in.
 pub(crate) const TIERS: [&str; 2] = ["ModelResident", "EnginePersistent"];
@@ -71,7 +71,7 @@ impl TierArgs {
             Some(name) => match name.to_string().as_str() {
                 "dims" => {
                     args.dims_were_tried = true;
-                    set(&mut args.dims, value(input, &name, "a type", "Dims")?, "`dims`", name.span())
+                    set(&mut args.dims, dims(value(input, &name, "a type", "Dims")?)?, "`dims`", name.span())
                 }
                 "space" => set(&mut args.space, value(input, &name, "a type", "Cuda")?, "`space`", name.span()),
                 "crate" => set(&mut args.krate, value(input, &name, "a path", "mt")?, "`crate`", name.span()),
@@ -143,6 +143,10 @@ fn argument(input: ParseStream<'_>, read: &mut impl FnMut(Option<Ident>, ParseSt
     if !input.peek(Ident::peek_any) {
         return read(None, input);
     }
+    if input.peek2(Token![:]) && !input.peek2(Token![::]) {
+        let name = input.call(Ident::parse_any)?;
+        return Err(Error::new(name.span(), format!("an option takes its value with `=`: write `{name} = ..`")));
+    }
     if input.peek2(Token![=]) {
         let name = input.call(Ident::parse_any)?;
         input.parse::<Token![=]>()?;
@@ -186,8 +190,26 @@ fn value<T: Parse>(input: ParseStream<'_>, name: &Ident, kind: &str, example: &s
     input.parse()
 }
 
+/// Dims that are there when the storage is declared, and lend nothing.
+fn dims(ty: Type) -> Result<Type> {
+    match &ty {
+        Type::Reference(reference) if reference.lifetime.is_none() => {
+            let named = text(&reference.elem);
+            Err(Error::new_spanned(
+                &ty,
+                format!("dims are owned by what is declared with them: write `dims = {named}`"),
+            ))
+        }
+        _ => Ok(ty),
+    }
+}
+
 fn unknown_option(name: &Ident, of: &str, known: &[&str]) -> Error {
-    let guess = did_you_mean(&name.to_string(), known);
+    let word = match name.to_string() {
+        word if ["device", "memory", "backend"].contains(&word.as_str()) => "space".to_owned(),
+        word => word,
+    };
+    let guess = did_you_mean(&word, known);
     Error::new(name.span(), format!("`{of}` has no option `{name}`{guess} (there are {})", list(known)))
 }
 
@@ -212,9 +234,32 @@ fn tier(input: ParseStream<'_>) -> Result<Tier> {
         }
         "HostStaging" => "staging is taken while loading, with `load.staging.take(..)`".to_owned(),
         "HostPinned" => "pinned memory is opened while planning, with `engine.pin(..)`".to_owned(),
-        _ => format!("no tier is called `{name}`{} (there are {})", did_you_mean(&name, &TIERS), list(&TIERS)),
+        _ => no_tier(&name),
     };
     Err(Error::new_spanned(path, instead))
+}
+
+/// What to say of a name that is no tier, but says what was meant.
+fn no_tier(name: &str) -> String {
+    const MEANT: [(&[&str], &str); 5] = [
+        (&["model", "resident", "weight"], TIERS[0]),
+        (&["engine", "persist", "workspace", "static"], TIERS[1]),
+        (&["scratch", "activation", "temp"], "`step.scratch.take(..)`, declared with its stream"),
+        (&["kv", "cache", "pool", "block", "request"], "a `BlockPool<..>` as a part of the bundle"),
+        (&["stag", "upload", "load"], "`load.staging.take(..)`"),
+    ];
+    let word = name.to_lowercase();
+    let meant = MEANT.iter().find(|(words, _)| words.iter().any(|part| word.contains(part))).map(|(_, meant)| *meant);
+    let guess = match (closest(name, &TIERS), meant) {
+        (Some(tier), _) => format!("; did you mean `{tier}`?"),
+        (None, Some(tier)) if TIERS.contains(&tier) => format!("; did you mean `{tier}`?"),
+        (None, Some(instead)) => format!("; that is {instead}"),
+        (None, None) => String::new(),
+    };
+    format!(
+        "no tier is called `{name}`{guess} (there are `ModelResident`, for what goes with its model, and `EnginePersistent`, for what \
+         every step writes and a model swap leaves)"
+    )
 }
 
 /// What the attributes of one field of a storage say.
@@ -285,6 +330,13 @@ impl FieldAttrs {
                 )),
                 Expr::Lit(text) if matches!(text.lit, syn::Lit::Str(_)) => {
                     Err(Error::new_spanned(text, "a dimension is an expression, not a string"))
+                }
+                Expr::Lit(other) if !matches!(other.lit, syn::Lit::Int(_)) => {
+                    Err(Error::new_spanned(other, "a dimension is a whole number of elements"))
+                }
+                Expr::Tuple(syn::ExprTuple { elems, .. }) | Expr::Array(syn::ExprArray { elems, .. }) => {
+                    let message = format!("dimensions stand side by side: write `#[shape({})]`", text(&elems));
+                    Err(Error::new_spanned(elems, message))
                 }
                 dim => {
                     dims.push(dim);

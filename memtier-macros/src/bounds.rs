@@ -28,6 +28,15 @@ const VALUES: [(&str, &str); 6] = [
     ("char", "`u32`"),
 ];
 
+/// Containers of the host: what is in them may be a field, they are none.
+pub(crate) const WRAPPERS: [&str; 11] =
+    ["Option", "Vec", "Box", "Arc", "Rc", "Cow", "Cell", "RefCell", "Mutex", "RwLock", "SmallVec"];
+
+/// Whether a type is one of them, by its name.
+pub(crate) fn is_wrapper(ty: &Type) -> bool {
+    last_name(ty).is_some_and(|name| WRAPPERS.contains(&name.as_str()))
+}
+
 /// Whether a type is certainly an element, by its name.
 pub(crate) fn is_element(ty: &Type) -> bool {
     last_name(ty).is_some_and(|name| ELEMENTS.contains(&name.as_str()))

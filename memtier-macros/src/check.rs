@@ -5,8 +5,8 @@ use syn::{Expr, Lit, Type, spanned::Spanned, visit::Visit};
 
 use crate::{
     attr::FIELD,
-    bounds::{instead_of, is_packed, is_value},
-    model::{Bundle, Field, Kind, Storage, peel},
+    bounds::{WRAPPERS, instead_of, is_packed, is_value},
+    model::{Bundle, Field, Head, Kind, Space, Storage, parameter, peel},
     report::{Errors, text},
 };
 
@@ -21,6 +21,7 @@ pub(crate) fn storage(model: &Storage, errors: &mut Errors) {
              every shape is constant)",
         );
     }
+    packed(&model.head, errors);
     if model.fields.iter().all(|field| field.ident == "__mt_none") {
         errors.at(
             model.head.ident.span(),
@@ -30,11 +31,55 @@ pub(crate) fn storage(model: &Storage, errors: &mut Errors) {
     for field in &model.fields {
         match &field.kind {
             Kind::Element(ty) => element(field, ty, errors),
-            Kind::Nested(_) | Kind::Array(..) => nested(field, errors),
+            Kind::Nested(ty) | Kind::Array(ty, _) => {
+                nested(field, errors);
+                nested_type(model, ty, errors);
+            }
             Kind::Broken(ty) => broken(field, ty, errors),
             Kind::Half => {}
         }
-        no_self(field, errors);
+        expressions(field, errors);
+    }
+}
+
+/// `#[repr(packed)]`: views borrow the fields.
+fn packed(head: &Head, errors: &mut Errors) {
+    if let Some(span) = head.packed {
+        errors.at(
+            span,
+            "no `packed` here: this struct holds addresses, and views borrow them; how device memory is laid out, `#[shape(..)]` \
+             and `#[align(..)]` say",
+        );
+    }
+}
+
+/// A nested storage that cannot be one whatever it is.
+fn nested_type(model: &Storage, ty: &Type, errors: &mut Errors) {
+    if named(ty).is_some_and(|name| model.head.ident == name) {
+        errors.mark(
+            ty,
+            format!("`{}` would hold itself, and have no size: what repeats is an array of another storage", text(ty)),
+        );
+    }
+    if matches!(model.space, Space::Parameter { hidden: true, .. })
+        && let Some(param) = parameter(&model.head.generics, ty)
+    {
+        let (tier, dims) = (model.tier.ident(), model.dims.as_ref().map_or_else(|| "Dims".to_owned(), text));
+        errors.mark(
+            ty,
+            format!(
+                "`{param}` is a type parameter, and storages in it have a space of their own: name it, `space = Host`, and say what it \
+                 is, `{param}: Storage<Tier = {tier}<Host>, Dims = {dims}>`"
+            ),
+        );
+    }
+}
+
+/// The last name of a type.
+fn named(ty: &Type) -> Option<String> {
+    match peel(ty) {
+        Type::Path(path) if path.qself.is_none() => path.path.segments.last().map(|last| last.ident.to_string()),
+        _ => None,
     }
 }
 
@@ -45,7 +90,11 @@ pub(crate) fn bundle(model: &Bundle, errors: &mut Errors) {
             "a bundle without parts: give it at least one storage, pool or page table, `weights: Weights`",
         );
     }
+    packed(&model.head, errors);
     for part in &model.parts {
+        if let Some(instead) = instead_of_part(&part.ident.to_string(), &part.ty).filter(|_| !is_value(&part.ty)) {
+            errors.mark(&part.ty, instead);
+        }
         for name in FIELD {
             if let Some(span) = part.attrs.span(name) {
                 let message = format!(
@@ -55,7 +104,11 @@ pub(crate) fn bundle(model: &Bundle, errors: &mut Errors) {
                 errors.at(span, message);
             }
         }
-        if is_value(&part.ty) {
+        if instead_of(&part.ty).is_some() {
+            let ty = text(&part.ty);
+            let message = format!("`{ty}` is a value of the host: keep it in a struct of yours, beside the engine");
+            errors.mark(&part.ty, message);
+        } else if is_value(&part.ty) {
             let ty = text(&part.ty);
             let message = format!(
                 "`{ty}` is an element, not a part: put it in a `#[tier(..)]` struct with a `#[shape(..)]`, and that \
@@ -64,6 +117,74 @@ pub(crate) fn bundle(model: &Bundle, errors: &mut Errors) {
             errors.mark(&part.ty, message);
         }
     }
+}
+
+/// Whether a field of a bundle is certainly no part: [`bundle`] says what to do with it, and nothing is made of it.
+pub(crate) fn is_no_part(ty: &Type) -> bool {
+    is_value(ty) || instead_of_part("", ty).is_some()
+}
+
+/// What is often taken for a part, and where it belongs.
+fn instead_of_part(name: &str, ty: &Type) -> Option<String> {
+    let spelling = text(ty);
+    let instead = match peel(ty) {
+        Type::Array(array) => {
+            let count = match &array.len {
+                Expr::Path(path) => path.path.get_ident().map(ToString::to_string),
+                _ => None,
+            };
+            match count.filter(|count| count.starts_with(|first: char| first.is_lowercase())) {
+                Some(count) => {
+                    let item = text(&array.elem);
+                    format!(
+                        "a bundle has no dims, so `{count}` is no number here: a `Vec<{item}>` is declared with as many sizes as there \
+                         are, an array has a constant length"
+                    )
+                }
+                None => return None,
+            }
+        }
+        Type::Tuple(_) => "parts have names: give each its own field".to_owned(),
+        _ => match named(ty).as_deref() {
+            _ if bare(ty).is_some_and(is_value) => {
+                let item = bare(ty).map(text).unwrap_or_default();
+                format!(
+                    "`{spelling}` is host memory, which no plan has seen: put `{item}` in a `#[tier(..)]` struct with a `#[shape(..)]`, or \
+                     keep it in a struct of yours, beside the engine"
+                )
+            }
+            Some("Stream") => format!(
+                "a `{spelling}` is no part: declare it by itself, `engine.declare(StreamSpec {{ .. }})`, open it with \
+                 `engine.open_stream(line)`, and keep it beside the engine"
+            ),
+            Some("Pinned") => format!(
+                "a `{spelling}` is no part: declare it by itself, `engine.declare(PinnedSpec {{ .. }})`, take it with `engine.pin(line)`, \
+                 and keep it beside the engine"
+            ),
+            Some("Ticket" | "Prefix" | "PrefixCache" | "PoolHandle" | "BlockRef") => {
+                format!("a `{spelling}` belongs to requests: keep it in a struct of yours, beside the engine")
+            }
+            Some("ScratchStack" | "ScratchFrame") => {
+                "scratch belongs to a stream: take it in a step, with `step.scratch.take(..)`".to_owned()
+            }
+            Some("Box" | "Arc" | "Rc" | "Cow" | "RefCell" | "Mutex" | "RwLock") => {
+                let inner = first_argument(ty).map_or_else(|| "..".to_owned(), text);
+                format!("a bundle owns its parts, and the engine the bundle: write `{}: {inner}`", name)
+            }
+            _ => return None,
+        },
+    };
+    Some(instead)
+}
+
+/// The first type in `<..>`.
+fn first_argument(ty: &Type) -> Option<&Type> {
+    let Type::Path(path) = peel(ty) else { return None };
+    let syn::PathArguments::AngleBracketed(arguments) = &path.path.segments.last()?.arguments else { return None };
+    arguments.args.iter().find_map(|argument| match argument {
+        syn::GenericArgument::Type(ty) => Some(ty),
+        _ => None,
+    })
 }
 
 fn element(field: &Field, ty: &Type, errors: &mut Errors) {
@@ -120,29 +241,56 @@ fn broken(field: &Field, ty: &Type, errors: &mut Errors) {
     let name = field.name();
     let spelling = text(ty);
     let message = match peel(ty) {
-        Type::Array(array) if field.attrs.shape.is_some() => {
-            let item = text(&array.elem);
-            format!(
-                "a shape says how many elements there are: write `{name}: {item}` with all dimensions in `#[shape(..)]`"
-            )
+        Type::Array(_) | Type::Path(_) if bare(ty).is_some_and(is_value) => {
+            let item = bare(ty).map(text).unwrap_or_default();
+            match (&field.attrs.shape, peel(ty)) {
+                (Some(_), Type::Array(_)) => format!(
+                    "a shape says how many elements there are: write `{name}: {item}` with all dimensions in `#[shape(..)]`"
+                ),
+                (Some(_), _) => format!("a shape says how many elements there are: write `{name}: {item}`"),
+                (None, Type::Array(array)) => {
+                    let len = text(&array.len);
+                    format!("`{item}` is an element, not a storage: write `#[shape({len})] {name}: {item}`")
+                }
+                (None, _) => format!(
+                    "`{item}` is an element: write `#[shape(length)] {name}: {item}`, with its length from the dims"
+                ),
+            }
         }
-        Type::Array(array) => {
-            let (item, len) = (text(&array.elem), text(&array.len));
-            format!("`{item}` is an element, not a storage: write `#[shape({len})] {name}: {item}`")
-        }
+        Type::Array(array) => match peel(&array.elem) {
+            Type::Array(inner) => {
+                let (item, counts) = (text(&inner.elem), (text(&array.len), text(&inner.len)));
+                format!("an array of storages has one count: write `{name}: [{item}; ({}) * ({})]`", counts.0, counts.1)
+            }
+            _ => {
+                let (item, len) = (bare(ty).map(text).unwrap_or_default(), text(&array.len));
+                format!(
+                    "items are storages, and all of them there: write `{name}: [{item}; {len}]`, and `#[when(condition)]` at what \
+                     the configuration may leave out"
+                )
+            }
+        },
         ty if instead_of(ty).is_some() => {
             let instead = instead_of(ty).unwrap_or_default();
             format!("`{spelling}` is no element: device memory holds numbers of one size everywhere, like {instead}")
         }
         Type::Path(path) => {
-            let last = path.path.segments.last();
-            let inner = last.map(|last| inner(&last.arguments)).unwrap_or_default();
-            match last.map(|last| last.ident.to_string()).as_deref() {
+            let last = path.path.segments.last().map(|last| last.ident.to_string());
+            let inner = first_argument(ty).map(text).unwrap_or_else(|| "..".to_owned());
+            let item = bare(ty).map(text).unwrap_or_default();
+            match last.as_deref() {
+                Some("Option")
+                    if first_argument(ty).is_some_and(|inner| named(inner).is_some_and(|name| name == "Vec")) =>
+                {
+                    format!(
+                        "what the configuration may leave out is written `#[when(condition)] {name}: [{item}; count]`"
+                    )
+                }
                 Some("Option") => {
                     format!("what the configuration may leave out is written `#[when(condition)] {name}: {inner}`")
                 }
                 Some("Vec") => {
-                    format!("an array of storages is written `{name}: [{inner}; count]`, with a count from the dims")
+                    format!("an array of storages is written `{name}: [{item}; count]`, with a count from the dims")
                 }
                 _ => format!("a storage owns its fields already: write `{name}: {inner}`"),
             }
@@ -163,10 +311,16 @@ fn broken(field: &Field, ty: &Type, errors: &mut Errors) {
     errors.mark(ty, message);
 }
 
-fn inner(arguments: &syn::PathArguments) -> String {
-    match arguments {
-        syn::PathArguments::AngleBracketed(arguments) => text(&arguments.args),
-        _ => "..".to_owned(),
+/// What is inside of arrays, slices and containers.
+fn bare(ty: &Type) -> Option<&Type> {
+    match peel(ty) {
+        Type::Array(array) => bare(&array.elem).or(Some(&array.elem)),
+        Type::Slice(slice) => bare(&slice.elem).or(Some(&slice.elem)),
+        inner if named(inner).is_some_and(|name| WRAPPERS.contains(&name.as_str())) => {
+            let first = first_argument(inner)?;
+            bare(first).or(Some(first))
+        }
+        _ => None,
     }
 }
 
@@ -183,15 +337,8 @@ fn literal(expr: &Expr) -> Option<u64> {
     }
 }
 
-fn no_self(field: &Field, errors: &mut Errors) {
-    struct Find(Option<Span>);
-    impl Visit<'_> for Find {
-        fn visit_expr_path(&mut self, path: &syn::ExprPath) {
-            if path.path.is_ident("self") {
-                self.0 = Some(path.span());
-            }
-        }
-    }
+/// What an expression of a field must not do: there is no `self` yet, and it has to have a value.
+fn expressions(field: &Field, errors: &mut Errors) {
     let attrs = &field.attrs;
     let mut exprs: Vec<&Expr> = attrs.shape.iter().flatten().collect();
     exprs.extend([&attrs.align, &attrs.format, &attrs.dims, &attrs.when].into_iter().flatten());
@@ -199,10 +346,54 @@ fn no_self(field: &Field, errors: &mut Errors) {
         exprs.push(len);
     }
     for expr in exprs {
-        let mut find = Find(None);
+        let mut find = FindSelf(None);
         find.visit_expr(expr);
         if let Some(span) = find.0 {
             errors.at(span, "there is no `self` before the storage is carved: name a field of the dims, like `hidden`");
         }
+        let mut find = WaysOut(Vec::new());
+        find.visit_expr(expr);
+        for (span, word) in find.0 {
+            let message = format!(
+                "`{word}` leaves an expression that has to have a value: decide it in a method of the dims, and name the method, \
+                 like `hidden()`"
+            );
+            errors.at(span, message);
+        }
     }
+}
+
+struct FindSelf(Option<Span>);
+
+impl Visit<'_> for FindSelf {
+    fn visit_expr_path(&mut self, path: &syn::ExprPath) {
+        if path.path.is_ident("self") {
+            self.0 = Some(path.span());
+        }
+    }
+}
+
+/// `return`, `?` and `.await`, which would leave the function that lays the fields out. Those of a closure leave the closure.
+struct WaysOut(Vec<(Span, &'static str)>);
+
+impl Visit<'_> for WaysOut {
+    fn visit_expr_return(&mut self, expr: &syn::ExprReturn) {
+        self.0.push((expr.return_token.span, "return"));
+    }
+
+    fn visit_expr_try(&mut self, expr: &syn::ExprTry) {
+        self.0.push((expr.question_token.span, "?"));
+        self.visit_expr(&expr.expr);
+    }
+
+    fn visit_expr_await(&mut self, expr: &syn::ExprAwait) {
+        self.0.push((expr.await_token.span, ".await"));
+        self.visit_expr(&expr.base);
+    }
+
+    fn visit_expr_closure(&mut self, _: &syn::ExprClosure) {}
+
+    fn visit_expr_async(&mut self, _: &syn::ExprAsync) {}
+
+    fn visit_item(&mut self, _: &syn::Item) {}
 }

@@ -115,9 +115,11 @@ fn refuse_copies(attr: &mut Attribute, of: Macro, errors: &mut Errors) {
         return;
     }
     let Ok(list) = attr.parse_args_with(Punctuated::<Path, Token![,]>::parse_terminated) else { return };
-    let refused = |path: &Path| {
-        path.segments.last().is_some_and(|last| ["Clone", "Copy", "Default"].iter().any(|name| last.ident == name))
+    let is = |path: &Path, names: &[&str]| {
+        path.segments.last().is_some_and(|last| names.iter().any(|name| last.ident == name))
     };
+    const COMPARED: [&str; 5] = ["PartialEq", "Eq", "Hash", "PartialOrd", "Ord"];
+    let refused = |path: &Path| is(path, &["Clone", "Copy", "Default"]) || is(path, &COMPARED);
     if !list.iter().any(refused) {
         return;
     }
@@ -131,6 +133,12 @@ fn refuse_copies(attr: &mut Attribute, of: Macro, errors: &mut Errors) {
     };
     for path in bad {
         let name = path.to_token_stream();
+        let what = match is(&path, &COMPARED) {
+            true => {
+                "what it holds is in device memory, where the host compares nothing: read it first, `step.on.read(..)`"
+            }
+            false => what,
+        };
         errors.mark(&path, format!("no `{name}` here: {what}"));
     }
     *attr = parse_quote!(#[derive(#(#kept),*)]);
@@ -213,19 +221,20 @@ impl Guess {
             return Guess::Broken;
         }
         if says(&field.attrs, "shape") {
-            return if matches!(peel(&field.ty), Type::Array(_)) { Guess::Broken } else { Guess::Element };
+            let container = matches!(peel(&field.ty), Type::Array(_)) || bounds::is_wrapper(&field.ty);
+            return if container { Guess::Broken } else { Guess::Element };
         }
         match peel(&field.ty) {
-            Type::Array(array) => match bounds::is_value(&array.elem) {
+            Type::Array(array) => match bounds::is_value(&array.elem)
+                || bounds::is_wrapper(&array.elem)
+                || matches!(peel(&array.elem), Type::Array(_))
+            {
                 true => Guess::Broken,
                 false => Guess::Array(Box::new(((*array.elem).clone(), array.len.clone()))),
             },
             ty if bounds::is_value(ty) => Guess::Element,
-            Type::Path(path) => match path.path.segments.last() {
-                Some(last) if ["Option", "Vec", "Box"].iter().any(|name| last.ident == name) => Guess::Broken,
-                _ => Guess::Nested,
-            },
-            Type::Macro(_) => Guess::Nested,
+            ty if bounds::is_wrapper(ty) => Guess::Broken,
+            Type::Path(_) | Type::Macro(_) => Guess::Nested,
             _ => Guess::Broken,
         }
     }

@@ -107,7 +107,7 @@ use proc_macro::TokenStream;
 /// | `ModelResident` or `EnginePersistent` | how long it lives; first |
 /// | `dims = Type` | the struct whose numbers the shapes are made of; `()` when every shape is constant |
 /// | `space = Type` | the memory space: a type parameter of the struct, or a fixed one (`Cuda`). Without it the macro adds a parameter, last, that is `Host` by default: `LlamaWeights<Cuda>` is the same struct in device memory |
-/// | `crate = path` | where `memtier` is, when that is not `::memtier` |
+/// | `crate = path` | where `memtier` is, when that is not `::memtier`: its own path or a re-export of all of it. A module that stands in for it with other things of the same names is believed, as `unsafe` code would be |
 ///
 /// # Fields
 ///
@@ -141,6 +141,9 @@ use proc_macro::TokenStream;
 /// and what leaves its range is a `SizeError::Overflow` with the name of the field. A constant expression is evaluated by the compiler:
 /// overflow, and a dimension that is zero, do not compile (for an expression with const parameters, when it is built with them).
 /// Inside closures, macros and methods of the dims, arithmetic is what it is in Rust.
+///
+/// An expression has a value and nothing else comes out of it: `return`, `?` and `.await` are refused, and what a macro in it returns is
+/// its value.
 ///
 /// # What is generated
 ///

@@ -12,6 +12,7 @@ use syn::{
 use crate::{
     attr::{BundleArgs, FieldAttrs, Tier, TierArgs},
     bounds,
+    check::is_no_part,
     report::Errors,
 };
 
@@ -51,6 +52,8 @@ pub(crate) struct Head {
     pub(crate) generics: Generics,
     /// Where `__private` is.
     pub(crate) krate: Path,
+    /// Where `#[repr(packed)]` is.
+    pub(crate) packed: Option<Span>,
 }
 
 /// Which memory space a storage is in.
@@ -135,10 +138,10 @@ impl Bundle {
         let (mut head, fields) = Head::read(input, args.krate);
         let seen = |field: &syn::Field| {
             let visible = field.vis == head.vis || matches!(field.vis, Visibility::Public(_));
-            visible && !bounds::is_value(&field.ty)
+            visible && !is_no_part(&field.ty)
         };
         let anchor = fields.iter().position(seen).unwrap_or_default();
-        let there: Option<Type> = match (&space, &fixed, fields.get(anchor)) {
+        let there: Option<Type> = match (&space, &fixed, fields.get(anchor).filter(|field| !is_no_part(&field.ty))) {
             (Some(space), ..) => Some(parse_quote!(#space)),
             (None, Some(space), _) => Some(space.clone()),
             (None, None, Some(field)) => bounds::space_of(&head.krate, &field.ty),
@@ -150,7 +153,7 @@ impl Bundle {
             // A bound that mentions a parameter would hide what the compiler knows about the type.
             let generic =
                 [Some(&field.ty), there].into_iter().flatten().any(|ty| bounds::is_generic(ty, &head.generics));
-            if !generic && !bounds::is_value(&field.ty) {
+            if !generic && !is_no_part(&field.ty) {
                 bounds::add(&mut head.generics, bounds::part(&head.krate, &field.ty, there));
             }
         }
@@ -197,9 +200,10 @@ impl Head {
             },
             _ => Vec::new(),
         };
+        let packed = input.attrs.iter().find_map(packed);
         let attrs = input.attrs.into_iter().filter(is_lint_level).collect();
         let krate = krate.unwrap_or_else(|| parse_quote!(::memtier));
-        (Head { attrs, vis: input.vis, ident: input.ident, generics: input.generics, krate }, fields)
+        (Head { attrs, vis: input.vis, ident: input.ident, generics: input.generics, krate, packed }, fields)
     }
 }
 
@@ -258,6 +262,26 @@ fn docs(attrs: &[Attribute]) -> Vec<Attribute> {
     let passed =
         |attr: &&Attribute| attr.path().is_ident("doc") || attr.path().is_ident("deprecated") || is_lint_level(attr);
     attrs.iter().filter(passed).cloned().collect()
+}
+
+/// The word in `#[repr(.., packed)]`.
+fn packed(attr: &Attribute) -> Option<Span> {
+    let mut found = None;
+    if attr.path().is_ident("repr") {
+        let _ = attr.parse_nested_meta(|meta| {
+            if meta.path.is_ident("packed") {
+                found = Some(meta.path.span());
+            }
+            // `packed(2)`, `align(8)`
+            if meta.input.peek(syn::token::Paren) {
+                let content;
+                syn::parenthesized!(content in meta.input);
+                content.parse::<TokenStream>()?;
+            }
+            Ok(())
+        });
+    }
+    found
 }
 
 /// `expect` is not passed on: it would have to be fulfilled everywhere.

@@ -24,7 +24,8 @@ use crate::{
     message = "`{Self}` is not a bundle",
     label = "no carved bundle here",
     note = "in `Planning`, first `carve` the lines of a `#[graph_captured]` struct: that is what steps, graphs and `serve` \
-            work on"
+            work on",
+    note = "a storage is a part of one: make it a field of a `#[graph_captured]` struct, and declare that with `declare_bundle`"
 )]
 pub unsafe trait Bundle: Sized + Send + Sync + 'static {
     /// Where its stream launches, and its parts are: all of them, but for those in host memory beside a device's.
@@ -122,7 +123,8 @@ impl SpaceOfBundle<Cuda> for Host {
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is neither a storage nor another part of a bundle",
     label = "not a part",
-    note = "parts are storages (structs with `#[tier(..)]`), `BlockPool`, `PageTable`, and `Option`, `Vec` and arrays of them"
+    note = "parts are storages (structs with `#[tier(..)]`), `BlockPool`, `PageTable`, and `Option`, `Vec` and arrays of them",
+    note = "what else an engine has (streams, pinned buffers, requests, caches, numbers) is kept beside it, in a struct of yours"
 )]
 pub trait PartOf<S: Space>: Part {
     /// `P`, in the part's own space.
@@ -157,6 +159,12 @@ pub type LoadViewOf<'a, T, S, P> = <T as Part>::LoadView<'a, <T as PartOf<S>>::T
 ///
 /// # Safety
 /// Implemented by the macro only: `check` must look at every line that `Bundle::carve` uses.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` is not what a bundle is carved from",
+    label = "not the lines that `declare_bundle` returned",
+    note = "`carve` takes all lines of a `#[graph_captured]` struct at once, its `..Lines`",
+    note = "streams and pinned buffers have lines of their own: `engine.open_stream(line)`, `engine.pin(line)`, after the carve"
+)]
 pub unsafe trait Lines: Send + Sized {
     /// What it is carved into.
     type Bundle: Bundle<Lines = Self>;

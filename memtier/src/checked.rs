@@ -86,6 +86,13 @@ impl Math {
     }
 }
 
+/// The value of an expression that nothing but its value can come out of: a `return` in it, written by a macro, ends here.
+#[doc(hidden)]
+#[inline]
+pub fn value<T>(expression: impl FnOnce() -> T) -> T {
+    expression()
+}
+
 /// Refuses a constant dimension, at the place where it is written.
 #[doc(hidden)]
 #[track_caller]

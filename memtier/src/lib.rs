@@ -98,7 +98,7 @@ pub mod __private {
 
     pub use crate::{
         bundle::{Bundle, Lines, LoadViewOf, PartOf, ViewOf},
-        checked::{Math, constant, has_size, has_whole_rows},
+        checked::{Math, constant, has_size, has_whole_rows, value},
         element::{Element, Formatted, Plain},
         engine::{Lend, Lent},
         layout::{Base, FieldInfo, SizeError, Slot, Walk},

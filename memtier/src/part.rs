@@ -53,6 +53,12 @@ pub unsafe trait Declare: Sized + Send + 'static {
 ///
 /// # Safety
 /// Implemented by this crate and its macros only: views must be borrowed from the part, and `keep` must name all regions.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` is neither a storage nor another part of a bundle",
+    label = "not a part",
+    note = "parts are storages (structs with `#[tier(..)]`), `BlockPool`, `PageTable`, and `Option`, `Vec` and arrays of them",
+    note = "pools and page tables say what their blocks are: `BlockPool<GlobalKv<f16>>`"
+)]
 pub unsafe trait Part: Declare + Sync {
     /// Where it is.
     type Space: Space;

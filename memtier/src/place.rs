@@ -120,10 +120,11 @@ pub trait Owns<Span> {}
 
 /// Never implemented: explains a span of a capture or of a load in an eager launch.
 #[diagnostic::on_unimplemented(
-    message = "a span of a capture or of a load is used by another launch",
-    label = "this view belongs to the graph being recorded, or to the load",
-    note = "launch on `step.on` of the step (or `load.on` of the load) that handed out the span; for an eager launch take it \
-            from `engine.step(..)`"
+    message = "a span of one step, capture or load is used by a launch of another",
+    label = "not taken where the launch is",
+    note = "span and recorder come from the same step, capture or load: `step.buffers` or `step.scratch` with `step.on`, \
+            `load.buffers` with `load.on`",
+    note = "a staged tensor is uploaded while loading, `tensor.upload(load.on, ..)`; in a step the host writes with `step.on.write(..)`"
 )]
 pub trait Shares<Span> {}
 

@@ -1,6 +1,9 @@
 //! Spans: borrowed addresses, and how kernels accept them.
 
-use std::{marker::PhantomData, ops::Range};
+use std::{
+    marker::PhantomData,
+    ops::{Index, IndexMut, Range},
+};
 
 use crate::{
     element::{Element, Plain, SameElement},
@@ -187,6 +190,42 @@ impl<T: Element, P> StableSpanMut<'_, T, P> {
         Some((StableSpanMut { raw: head, marker: PhantomData }, StableSpanMut { raw: tail, marker: PhantomData }))
     }
 }
+
+// ------------------------------------------------------------------------------------------- what the host cannot do
+
+/// Never implemented: says what to do instead of looking into a span. Without the impls below, the compiler would say that a span
+/// cannot be indexed, and no more.
+#[doc(hidden)]
+#[diagnostic::on_unimplemented(
+    message = "the host does not look into a span",
+    label = "an address of the device, where launches may be in flight",
+    note = "copy it out or in, in stream order: `step.on.read(&view.field, &mut values)`, `step.on.write(&mut view.field, &values)`",
+    note = "on the CPU an operation gets slices: `on.host_op((output::<f32, _, _>(&mut view.field),), |(out,)| ..)`; a part of a span is \
+            `span.range(0..8)`"
+)]
+pub trait OnHost {
+    #[doc(hidden)]
+    fn stand_in<R>(self) -> R;
+}
+
+macro_rules! never_on_the_host { ($($span:ident)*) => { $(
+    #[doc(hidden)]
+    impl<T: Element, P, I: OnHost> Index<I> for $span<'_, T, P> {
+        type Output = T::Repr;
+
+        fn index(&self, index: I) -> &T::Repr {
+            index.stand_in()
+        }
+    }
+
+    #[doc(hidden)]
+    impl<T: Element, P, I: OnHost> IndexMut<I> for $span<'_, T, P> {
+        fn index_mut(&mut self, index: I) -> &mut T::Repr {
+            index.stand_in()
+        }
+    }
+)* } }
+never_on_the_host!(StableSpan StableSpanMut);
 
 // ------------------------------------------------------------------------------------------- kernel arguments
 

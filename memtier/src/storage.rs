@@ -1,5 +1,7 @@
 //! Storages: structs of device arrays, as `#[tier(..)]` declares them.
 
+use std::ops::{Index, IndexMut};
+
 use crate::{
     layout::{self, Base, FieldInfo, SizeError, Walk},
     owned::Keep,
@@ -19,7 +21,8 @@ use crate::{
     message = "`{Self}` is neither a storage nor another part of a bundle",
     label = "not a part",
     note = "parts are storages (structs with `#[tier(..)]`), `BlockPool`, `PageTable`, and `Option`, `Vec` and arrays of them",
-    note = "a `Gone` stands where `ModelResident` storage was: that went with its model, `declare` it for the next one"
+    note = "a `Gone` stands where `ModelResident` storage was: that went with its model, `declare` it for the next one",
+    note = "a `#[graph_captured]` struct is declared as a whole, with `declare_bundle`, and is no part of another: list its parts"
 )]
 pub unsafe trait Storage: Sized + Send + Sync + 'static {
     /// How long it lives, and in which space.
@@ -147,6 +150,39 @@ impl<N: Storage> Nested<N> {
         NestedMut { items: &mut self.0, cx: cx.mark() }
     }
 }
+
+/// Never implemented: says how one of an array of storages is taken. Its views are made when somebody asks, so there is no reference
+/// to give.
+#[doc(hidden)]
+#[diagnostic::on_unimplemented(
+    message = "one of an array of storages is taken with `at`",
+    label = "not with `[..]`",
+    note = "`layers.at(index)` gives the views of one, if there is one; `layers.pair(one, other)` writes two at once",
+    note = "`layers.iter()` goes through read views, `layers.iter_mut()` through write views; `layers.read().iter()` reads where others are written"
+)]
+pub trait TakenAt {
+    #[doc(hidden)]
+    fn stand_in<R>(self) -> R;
+}
+
+macro_rules! taken_at { ($($views:ident)*) => { $(
+    #[doc(hidden)]
+    impl<N, P, I: TakenAt> Index<I> for $views<'_, N, P> {
+        type Output = N;
+
+        fn index(&self, index: I) -> &N {
+            index.stand_in()
+        }
+    }
+
+    #[doc(hidden)]
+    impl<N, P, I: TakenAt> IndexMut<I> for $views<'_, N, P> {
+        fn index_mut(&mut self, index: I) -> &mut N {
+            index.stand_in()
+        }
+    }
+)* } }
+taken_at!(NestedRef NestedMut);
 
 impl<'a, N: Storage, P: Place<Space = SpaceOf<N>>> NestedRef<'a, N, P> {
     /// How many there are.

@@ -14,7 +14,7 @@
 //! assert_eq!(Bytes::mib(2).count(), 2 << 20);
 //! ```
 
-use std::{fmt, ops};
+use std::{fmt, iter, ops};
 
 /// A size formula left the range of `u64`, or more was taken from a count than it held.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
@@ -28,24 +28,41 @@ pub struct Overflow;
     message = "`{Unit}` is calculated with methods, not with operators",
     label = "an operator would wrap around, or mix units",
     note = "`needed - held` is `needed.beyond(held)`, which is never negative, or `needed.minus(held)?`, which is checked",
-    note = "sums and products are `a.plus(b)?` and `a.times(count)?`; tokens become blocks by `tokens.in_blocks_of(per_block)`"
+    note = "sums and products are `a.plus(b)?`, `Unit::sum(all)?` and `a.times(count)?`; tokens become blocks by \
+            `tokens.in_blocks_of(per_block)`; the bare number is `a.count()`"
 )]
 pub trait Operand<Unit> {
     #[doc(hidden)]
     fn applied(self, to: Unit) -> Unit;
 }
 
-macro_rules! operators {
-    ($name:ident: $($operator:ident $method:ident),*) => { $(
-        #[doc(hidden)]
-        impl<T: Operand<Self>> ops::$operator<T> for $name {
-            type Output = Self;
+/// What is summed. The compiler shows our sentence only where the type that it is about is not the one that `Sum` is for.
+#[doc(hidden)]
+pub struct Summand<T>(T);
 
-            fn $method(self, other: T) -> Self {
-                other.applied(self)
+macro_rules! operators {
+    ($name:ident: $($operator:ident $method:ident),*) => {
+        $(
+            #[doc(hidden)]
+            impl<T: Operand<Self>> ops::$operator<T> for $name {
+                type Output = Self;
+
+                fn $method(self, other: T) -> Self {
+                    other.applied(self)
+                }
+            }
+        )*
+
+        #[doc(hidden)]
+        impl<T> iter::Sum<T> for $name
+        where
+            Summand<T>: Operand<Self>,
+        {
+            fn sum<I: Iterator<Item = T>>(parts: I) -> Self {
+                parts.fold(Self::ZERO, |sum, part| Summand(part).applied(sum))
             }
         }
-    )* };
+    };
 }
 
 macro_rules! unit {

@@ -6,7 +6,7 @@ use syn::{Type, ext::IdentExt, parse_quote};
 
 use super::{Moved, Substitute, arguments, borrow, dims::local, docs, place, views::named, without_defaults};
 use crate::{
-    bounds::is_value,
+    check::is_no_part,
     model::{Bundle, Head, Part},
 };
 
@@ -89,7 +89,7 @@ fn owned_struct(model: &Bundle, made: Made) -> TokenStream {
     let fields = model.parts.iter().map(|Part { docs: own, vis, ident, ty, .. }| {
         let docs = docs(own, "", &made.of_part(&ident.unraw().to_string()));
         let ty = match made {
-            _ if is_value(ty) => quote!(()),
+            _ if is_no_part(ty) => quote!(()),
             Made::Spec => quote!(<#ty as #private::Declare>::Spec),
             Made::Lines => quote!(#private::Line<#ty>),
             _ => quote!(<#ty as #private::Part>::Kept),
@@ -142,7 +142,7 @@ fn viewed(model: &Bundle) -> Moved {
 /// The space of a bundle: its parameter, what the author says, or that of its first part.
 fn space(model: &Bundle) -> TokenStream {
     let private = model.head.private();
-    match (&model.space, &model.fixed, model.parts.get(model.anchor)) {
+    match (&model.space, &model.fixed, model.parts.get(model.anchor).filter(|part| !is_no_part(&part.ty))) {
         (Some(space), ..) => quote!(#space),
         (None, Some(space), _) => quote!(#space),
         (None, None, Some(Part { ty, .. })) => quote!(<#ty as #private::Part>::Space),
@@ -170,7 +170,7 @@ fn view_struct(model: &Bundle, made: Made) -> TokenStream {
         let docs = docs(own, "", &made.of_part(&ident.unraw().to_string()));
         let ty = Substitute { from: model.space.as_ref(), to: &there }.in_type(ty);
         match index {
-            _ if is_value(&ty) => {
+            _ if is_no_part(&ty) => {
                 quote!(#docs #vis #ident: #private::core::marker::PhantomData<(&#borrow (), #place)>)
             }
             index if model.is_anchor(index) => {

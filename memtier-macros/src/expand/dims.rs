@@ -21,6 +21,8 @@ pub(crate) struct Rewritten {
     pub(crate) checked: bool,
     /// Whether it is made of literals and constants that can be named beside the struct.
     pub(crate) constant: bool,
+    /// Whether a macro of somebody else stands in it, with whatever that writes.
+    pub(crate) foreign: bool,
 }
 
 impl ToTokens for Rewritten {
@@ -54,14 +56,17 @@ impl Scope<'_> {
                 // Not `expr` alone: rustc would only warn of some overflows.
                 false => quote_spanned!(expr.span()=> const { #expr }),
             };
-            return Rewritten { tokens, checked: false, constant: !kind.generic };
+            return Rewritten { tokens, checked: false, constant: !kind.generic, foreign: false };
         }
         let mut bound = Bound(Vec::new());
         bound.visit_expr(expr);
+        let mut foreign = Foreign(false);
+        foreign.visit_expr(expr);
         let mut rewriter = Rewriter { scope: self, bound: bound.0, closures: 0, checked: false };
         let mut expr = expr.clone();
         rewriter.visit_expr_mut(&mut expr);
-        Rewritten { tokens: argument(&expr).to_token_stream(), checked: rewriter.checked, constant: false }
+        let (tokens, checked, foreign) = (argument(&expr).to_token_stream(), rewriter.checked, foreign.0);
+        Rewritten { tokens, checked, constant: false, foreign }
     }
 }
 
@@ -146,6 +151,20 @@ impl Visit<'_> for Constant<'_> {
     }
 
     fn visit_type(&mut self, _: &syn::Type) {}
+}
+
+/// Whether tokens stand in the expression that nobody here can read: a macro's, or syntax newer than the parser.
+struct Foreign(bool);
+
+impl Visit<'_> for Foreign {
+    fn visit_macro(&mut self, _: &syn::Macro) {
+        self.0 = true;
+    }
+
+    fn visit_expr(&mut self, expr: &Expr) {
+        self.0 |= matches!(expr, Expr::Verbatim(_));
+        visit::visit_expr(self, expr);
+    }
 }
 
 /// Every name that a pattern in the expression binds.

@@ -82,7 +82,14 @@ impl Laying<'_> {
     }
 
     fn rewrite(&self, expr: &Expr, indexed: bool) -> Rewritten {
-        Scope { consts: self.consts, indexed }.rewrite(expr)
+        let rewritten = Scope { consts: self.consts, indexed }.rewrite(expr);
+        if !rewritten.foreign {
+            return rewritten;
+        }
+        // A `return` in a macro would leave `lay_out`, with a layout of its own in place of the one that the walk has priced.
+        let (private, tokens) = (self.private, &rewritten.tokens);
+        let tokens = quote_spanned!(expr.span()=> #private::value(|| #tokens));
+        Rewritten { tokens, ..rewritten }
     }
 
     /// A dimension or a count. A constant one is checked beside the impl.

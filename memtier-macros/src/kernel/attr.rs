@@ -52,6 +52,16 @@ impl Args {
         if let Err(error) = parser.parse2(tokens) {
             errors.push(error);
         }
+        if let (Some(file), Some(entry)) = (&args.file, &args.entry)
+            && entry.value().ends_with(".cu")
+            && !file.value().ends_with(".cu")
+        {
+            let message =
+                format!("the source stands first: write `#[kernel({:?}, {:?})]`", entry.value(), file.value());
+            errors.at(file.span(), message);
+            (args.file, args.entry) = (None, None);
+            return args;
+        }
         let missing = match (&args.file, &args.entry) {
             (None, _) => "the source and the kernel in it are missing",
             (Some(_), None) => "the kernel's name in the source is missing",
@@ -78,6 +88,14 @@ impl Args {
             return self.vouch(input);
         }
         let name = input.call(Ident::parse_any)?;
+        if name == "requires" {
+            let message = "who writes `requires` vouches for the launch, so the word is there: `unsafe(requires(..))`";
+            return Err(Error::new(name.span(), message));
+        }
+        if !OPTIONS.contains(&name.to_string().as_str()) && !input.peek(Token![=]) {
+            let message = format!("a source and the kernel in it, both in quotes: write {EXAMPLE}");
+            return Err(Error::new(name.span(), message));
+        }
         let twice = |set: bool| match set {
             true => Err(Error::new(name.span(), format!("`{name}` is given twice"))),
             false => Ok(()),

@@ -146,6 +146,22 @@ fn kind(ty: &Type) -> Result<Kind> {
     let refuse = |message: String| Err(syn::Error::new_spanned(ty, message));
     let ty = crate::model::peel(ty);
     match ty {
+        Type::Reference(reference) if last_name(&reference.elem).is_some_and(|name| SPANS.contains(&name.as_str())) => {
+            let role = if reference.mutability.is_some() { "Out" } else { "In" };
+            refuse(format!(
+                "callers pass spans, the declaration names what is in them: write `{}`",
+                suggested(role, &reference.elem)
+            ))
+        }
+        Type::ImplTrait(traits) => {
+            let role = traits.bounds.iter().find_map(|bound| match bound {
+                syn::TypeParamBound::Trait(bound) => bound.path.segments.last(),
+                _ => None,
+            });
+            let item = role.and_then(first_type).map_or_else(|| "f32".to_owned(), text);
+            let role = if role.is_some_and(|role| role.ident == "Output") { "Out" } else { "In" };
+            refuse(format!("callers pass spans, the declaration names what is in them: write `{role}<{item}>`"))
+        }
         Type::Reference(reference) => {
             let role = if reference.mutability.is_some() { "Out" } else { "In" };
             refuse(format!(
@@ -184,14 +200,45 @@ fn kind(ty: &Type) -> Result<Kind> {
     }
 }
 
+/// What callers pass.
+const SPANS: [&str; 3] = ["StableSpan", "StableSpanMut", "DeviceSpan"];
+
+fn last_name(ty: &Type) -> Option<String> {
+    match crate::model::peel(ty) {
+        Type::Path(path) if path.qself.is_none() => path.path.segments.last().map(|last| last.ident.to_string()),
+        _ => None,
+    }
+}
+
+/// The first type in `<..>`.
+fn first_type(segment: &syn::PathSegment) -> Option<&Type> {
+    let PathArguments::AngleBracketed(arguments) = &segment.arguments else { return None };
+    arguments.args.iter().find_map(|argument| match argument {
+        GenericArgument::Type(ty) => Some(ty),
+        _ => None,
+    })
+}
+
+/// The element in `[f32]`, `&f32`, `Vec<f32>`, `StableSpan<'_, f32, P>`, and in `f32`.
+fn inside(item: &Type) -> &Type {
+    match crate::model::peel(item) {
+        Type::Slice(slice) => inside(&slice.elem),
+        Type::Array(array) => inside(&array.elem),
+        Type::Reference(reference) => inside(&reference.elem),
+        Type::Ptr(pointer) => inside(&pointer.elem),
+        Type::Path(path) => match path.path.segments.last() {
+            Some(last) if last.ident == "Vec" || last.ident == "Box" || SPANS.iter().any(|span| last.ident == span) => {
+                first_type(last).map_or(item, inside)
+            }
+            _ => item,
+        },
+        item => item,
+    }
+}
+
 /// `In<f32>` for `[f32]` and for `f32`.
 fn suggested(role: &str, item: &Type) -> String {
-    let item = match item {
-        Type::Slice(slice) => &slice.elem,
-        Type::Array(array) => &array.elem,
-        item => item,
-    };
-    format!("{role}<{}>", text(item))
+    format!("{role}<{}>", text(inside(item)))
 }
 
 fn value(ty: &Type, name: &str) -> Result<Kind> {
@@ -228,6 +275,12 @@ fn element(role: Role, item: &Type) -> Result<Kind> {
     let elements = &ELEMENTS[..ELEMENTS.len() - 1]; // `bool` is none
     if let Some(known) = elements.iter().find(|known| **known == name) {
         return Ok(Kind { role, item: item.clone(), known });
+    }
+    if text(inside(item)) != text(item) {
+        let role = if role == Role::Out { "Out" } else { "In" };
+        let message =
+            format!("an `{role}` is all elements of a span, and names one: write `{}`", suggested(role, item));
+        return Err(syn::Error::new_spanned(item, message));
     }
     let guess = closest(&name, elements).filter(|guess| *guess != name);
     let guess = guess.map(|guess| format!("; did you mean `{guess}`?")).unwrap_or_default();

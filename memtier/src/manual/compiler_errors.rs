@@ -47,6 +47,7 @@
 //!   `phase/staging-buffer-alive-at-serve`, `phase/write-view-of-weights-kept-while-serving`, `phase/serve-with-a-step-open`.
 //! * Weights end with `end_model`, and no thread or static keeps them: `phase/weights-span-after-end-model`,
 //!   `tier/weights-span-in-another-thread`, `tier/leaked-span-in-a-static`. A scoped thread may borrow.
+//! * A step ends before its engine, so only a scoped thread launches in it: `launch/step-in-a-spawned-thread`.
 //! * A block's span ends with its request, its pool and its step: `kv/block-span-after-retire`, `kv/block-span-outlives-pool`,
 //!   `kv/block-span-outlives-request`, `kv/block-kept-after-finish`. Keep the ticket, not the span.
 //! * A proof ends with its request: `kv/written-outlives-its-ticket`.
@@ -86,7 +87,9 @@
 //! * A scratch frame while a nested one is in use: `scratch/scratch-span-outlives-its-nested-frame`,
 //!   `scratch/marks-rewound-out-of-order`. Frames nest.
 //! * A request while a span of its block or a proof about it is out: `kv/block-extended-under-its-span`,
-//!   `kv/request-extended-while-proof-is-out`. Publish first, then extend.
+//!   `kv/request-extended-while-proof-is-out`, `kv/request-taken-out-under-its-span`. Publish first, then extend.
+//! * Spans that are collected over several steps (*mutably borrowed in the previous iteration*): `span/spans-of-many-steps`. Each step
+//!   takes its own.
 //!
 //! # Taken out of its place: E0507, *cannot move out of*
 //!
@@ -156,7 +159,11 @@
 //! * Elements: `launch/wrong-element-from-the-host`, `phase/upload-of-other-elements`.
 //! * The body of a CPU operation and its arguments: `launch/body-without-an-argument`, `launch/body-of-other-elements`. The body takes a
 //!   tuple with one slice for each argument, in their order.
-//! * A layout is no storage: `attacks/p1-dry-storage-kept-at-address-zero`.
+//! * A layout is no storage: `attacks/p1-dry-storage-kept-at-address-zero`. What a macro returns from a shape is its value:
+//!   `attacks/t02-layout-returned-by-a-macro`.
+//!
+//! E0368, *binary assignment operation cannot be applied*: quantities are added by methods, which are checked, `done = done.plus(more)?`:
+//! `kv/tokens-counted-up-in-place`.
 //!
 //! E0271, *type mismatch resolving `<f16 as KvElement>::Query == bf16`*: attention takes queries of the element that goes with the pool, bf16
 //! for a pool of bf16, f16 for f16 and F8E4M3. Have `rope_kv_write` write them as such: `kv/queries-of-another-element-than-the-cache`.
@@ -164,6 +171,12 @@
 //! E0061 and E0063, *missing*: an argument or a field is left out that the system needs. `kv/retire-without-a-fence` (a proof),
 //! `phase/kept-part-without-a-size` (what the next model wants), `phase/part-without-a-line` and `phase/part-without-a-size` (a part that
 //! nobody declared).
+//!
+//! # Which type: E0282 and E0283, *type annotations needed*
+//!
+//! The body of a capture says how it can fail, and nothing else does: `engine.record::<Model, LaunchError, _>(&mut stream, |step| ..)`, or
+//! `Ok::<(), LaunchError>(())` at its end. The element of `take`, `read` and `copy` is named where no argument says it: `scratch.take::<f32>(n)`,
+//! `on.copy::<f32>(to, from)`. `async` bodies are none: an operation runs when the device comes to it, and a graph again and again.
 //!
 //! # Not there: E0599, *no method named*, and private names (E0423, E0451, E0616, E0624, E0422, E0425)
 //!

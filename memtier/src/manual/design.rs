@@ -46,6 +46,7 @@
 //!   and steps on different streams of one engine are ordered one behind the other.
 //! * What a launch really wrote: [`advance`](crate::Ticket::advance) is the author's word. The system checks that the tokens
 //!   fit the blocks, that launches of that step could reach them, and that the step has ended.
+//! * That `crate = path` in `#[tier(..)]` and `#[graph_captured(..)]` names memtier. The macros write `unsafe impl`s with what they find there.
 //! * Allocators outside our reach are counted, and values (capacity, leaks through `mem::forget`) are values.
 //!
 //! # Shapes that were decided, and what lost

@@ -55,7 +55,7 @@
 //! let mut read = [0.0; 64];
 //! on.read(weights.scale, &mut read)?;
 //! let fence = step.finish()?;
-//! request.advance(Tokens::new(20), &fence).ok();
+//! request.advance(Tokens::new(20), &fence)?;
 //! fence.wait()?;
 //! # Ok(())
 //! # }
@@ -74,5 +74,42 @@
 //!   [`planned_commit`](crate::BlockPool::planned_commit) and [`grow`](crate::BlockPool::grow) while serving,
 //!   [`give_back`](crate::Engine::give_back) when idle.
 //! * `engine.drain()?.end_model()` gives the parts that survive; [`keep`](crate::Engine::keep) makes lines of them.
+//!
+//! # How much scratch
+//!
+//! [`StreamSpec::scratch`](crate::StreamSpec::scratch) is the most that one step has at a time. Each [`take`](crate::ScratchFrame::take) is rounded up
+//! to 256 bytes, and lasts to the end of its frame; a [`nested`](crate::ScratchFrame::nested) frame gives back what was taken in it. So what only a
+//! prompt needs (the activations of a vision encoder) is taken in a frame of its own, and the stream has the larger of the two passes, not
+//! their sum. [`ScratchStack::high_water`](crate::ScratchStack::high_water) of a trial run says what it was; a pass that asks for more gets
+//! [`ScratchFull`](crate::ScratchFull), with the numbers, and nothing else happens. A graph replays over the same scratch: in a step,
+//! replay before anything is taken from it.
+//!
+//! # Which tier
+//!
+//! | What | Where | Written |
+//! |---|---|---|
+//! | weights | `#[tier(ModelResident, ..)]` | while `Planning`, through staging; read-only afterwards |
+//! | adapters that are exchanged while serving | `#[tier(EnginePersistent, ..)]`, an array with an item for each slot | in a step, [`write`](crate::Recorder::write); which slot a sequence has goes into a buffer, too |
+//! | tokens, positions, lengths, logits | `#[tier(EnginePersistent, ..)]` | by every step |
+//! | activations | scratch | by every step |
+//! | keys and values | [`BlockPool`](crate::BlockPool)`<`[`GlobalKv`](crate::GlobalKv)`<..>>`, [`SwaKv`](crate::SwaKv) for windows, one pool for each group of layers that keeps the same tokens | through a page table, or block by block |
+//! | recurrent state | `BlockPool<`[`RecurrentState`](crate::RecurrentState)`<..>>` | in place |
+//! | results that the host looks at later | [`Pinned`](crate::Pinned) | [`read_back`](crate::Recorder::read_back) |
+//!
+//! What an adapter changes belongs into the [`RootKey`](crate::RootKey) of the prefix cache: requests of two adapters share nothing.
+//!
+//! # Words
+//!
+//! | Elsewhere | Here |
+//! |---|---|
+//! | allocate, malloc | [`declare`](crate::Engine::declare) while `Loading`; `take` for scratch; [`extend`](crate::Ticket::extend) for blocks |
+//! | free a sequence, abort, release | drop its [`Ticket`](crate::Ticket) |
+//! | copy to the device, to the host | [`write`](crate::Recorder::write), [`read`](crate::Recorder::read), [`read_back`](crate::Recorder::read_back) |
+//! | synchronise | [`wait`](crate::Fence::wait) for the fence that [`finish`](crate::Step::finish) returns |
+//! | capture, graph launch | [`record`](crate::Engine::record), [`replay`](crate::Step::replay) |
+//! | block table | [`PageTable`](crate::PageTable), [`set`](crate::PageTableView::set), [`clear`](crate::PageTableView::clear) |
+//! | insert into, match in the radix tree | [`publish`](crate::PrefixCache::publish), [`lookup`](crate::PrefixCache::lookup) |
+//! | preempt, swap out | [*Short of blocks*](super::requests#short-of-blocks) |
+//! | a layer's weights, `layers[i]` | `layers.at(i)`, `layers.iter()`, `layers.pair(i, j)` |
 //!
 //! The repository's `examples/engine` is a whole engine written this way, and `examples/01-..` to `13-..` show one idea each.

@@ -119,6 +119,11 @@
 //! struct Model { weights: Weights, kv: BlockPool<GlobalKv<f32>> }
 //! ```
 //!
+//! ## `{Self}` is not what a bundle is carved from
+//!
+//! `declare_bundle` returns one struct with a line for each part, and `carve` takes all of it. The lines of streams and pinned
+//! buffers are not among them: `engine.open_stream(line)` and `engine.pin(line)` take those.
+//!
 //! ## `{Self}` cannot implement this trait: memtier closed it
 //!
 //! What a phase, a space, a tier, a place, an element or a pool kind is decides what safe code may do with memory, so these traits
@@ -316,9 +321,52 @@
 //! A kernel, the recorder it is launched on and every span it takes are in one memory space. Copy across with `write` and `read`, or
 //! keep the storage where the kernel runs.
 //!
-//! ## a span of a capture or of a load is used by another launch
+//! ## a span of one step, capture or load is used by a launch of another
 //!
 //! A view belongs to the step, load or capture that handed it out: take it from there, and launch on the same one's `on`.
+//!
+//! ## `{Self}` is no argument of a CPU operation
+//!
+//! Each span of a CPU operation says how it is used, so that two outputs cannot be one buffer: `output`, `input`, `packed` and `table`
+//! say it, a pool's slab says it by `&` or `&mut`. Numbers are moved into the body.
+//!
+//! ## `{Self}` is no list of arguments of a CPU operation
+//!
+//! The arguments are a tuple, of one to eleven, and the body takes the tuple of their slices.
+//!
+//! ```
+//! # use memtier::{Eager, Host, LaunchError, Recorder, StableSpanMut, input, output};
+//! # fn show(on: &Recorder<Eager<Host>>, out: &mut StableSpanMut<'_, f32, Eager<Host>>, x: &StableSpanMut<'_, f32, Eager<Host>>) -> Result<(), LaunchError> {
+//! on.host_op((output::<f32, _, _>(out),), |(out,)| {
+//!     out.fill(0.0);
+//!     Ok(())
+//! })?;
+//! let factor = 2.0;
+//! on.host_op((output::<f32, _, _>(out), input::<f32, _, _>(x)), move |(out, x)| {
+//!     out.iter_mut().zip(x).for_each(|(out, x)| *out += factor * x);
+//!     Ok(())
+//! })
+//! # }
+//! ```
+//!
+//! ## the host does not look into a span
+//!
+//! A span is an address of the device, where launches may be in flight. What the host wants to see is copied, in stream order, and
+//! so is what it wants to have there. On the CPU the body of an operation gets slices.
+//!
+//! ```
+//! # use memtier::{Eager, Host, LaunchError, Recorder, StableSpanMut};
+//! # fn show(on: &Recorder<Eager<Host>>, tokens: &mut StableSpanMut<'_, u32, Eager<Host>>, logits: &StableSpanMut<'_, f32, Eager<Host>>) -> Result<(), LaunchError> {
+//! on.write(tokens, &[17, 4])?; // not `tokens[0] = 17`
+//! let mut seen = vec![0.0; logits.len()];
+//! on.read::<f32>(logits, &mut seen)?; // waits for what runs; `read_back` does not
+//! # Ok(()) }
+//! ```
+//!
+//! ## one of an array of storages is taken with `at`
+//!
+//! Views of nested storages are made when somebody asks for them: `layers.at(3)`, an `Option`; `layers.iter()` over read views,
+//! `layers.iter_mut()` over write views; `layers.pair(0, 1)` writes two at once.
 //!
 //! ## host memory beside the device's is used by a launch
 //!
@@ -388,6 +436,11 @@
 //! ```
 //!
 //! # Requests and blocks
+//!
+//! ## `{Self}` is no kind of pool
+//!
+//! A pool says what its blocks hold and how they are used: `BlockPool<GlobalKv<f16>>` grows with the context and shares prefixes,
+//! `SwaKv` is a window, `RecurrentState` and `ResidualKv` are one block a sequence.
 //!
 //! ## `{Self}` blocks must stay unshared
 //!

@@ -5,6 +5,12 @@ use std::marker::PhantomData;
 use crate::{element::Plain, sealed::Sealed};
 
 /// A kind of pool. Ids, tickets and page tables of two kinds are different types (row g).
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` is no kind of pool",
+    label = "not a kind",
+    note = "a kind says what blocks hold and how they are used: `GlobalKv<f16>`, `SwaKv<f16>`, `RecurrentState<f32>` or `ResidualKv<f16>`, of \
+            any element with a size of its own"
+)]
 pub trait PoolKind: Sealed + Send + Sync + 'static {
     /// What its blocks hold.
     type Element: Plain;

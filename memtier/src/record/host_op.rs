@@ -11,6 +11,13 @@ use crate::{
 };
 
 /// An argument of a CPU operation: made by [`input`], [`output`] and [`packed`], or a pool's slab.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` is no argument of a CPU operation",
+    label = "say how it is used",
+    note = "a span is wrapped, so that its use is checked: `output::<f32, _, _>(&mut view.field)`, `input::<f32, _, _>(&view.field)`, \
+            `packed(view.field)`, `table::<Kind, _, _>(view.table.ids())`; a pool's slab is `&slab` or `&mut slab`",
+    note = "numbers are moved into the body: `move |(out,)| ..`"
+)]
 pub trait HostArg<P: Place>: crate::sealed::Sealed {
     /// What the operation keeps of it (in a graph: for ever).
     #[doc(hidden)]
@@ -122,6 +129,12 @@ impl<P: Place, F: PackedFormat, I: Input<Packed<F>, P>> HostArg<P> for InPacked<
 }
 
 /// The arguments of a CPU operation: a tuple of [`HostArg`]s.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` is no list of arguments of a CPU operation",
+    label = "not a tuple of 1 to 11 arguments",
+    note = "one argument is a tuple, too, `(output::<f32, _, _>(&mut view.field),)`, and so is what the body takes, `|(out,)|`; what does \
+            not fit into one operation is two"
+)]
 pub trait HostArgs<P: Place> {
     /// What the operation keeps.
     #[doc(hidden)]

@@ -42,7 +42,8 @@ pub struct Stream<S: Space> {
 /// What a stream costs.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct StreamSpec {
-    /// The size of its scratch stack: the most that one forward pass takes.
+    /// The size of its scratch stack: the most that one forward pass has at a time, each span rounded up to 256 bytes. What a trial run
+    /// took is [`ScratchStack::high_water`].
     pub scratch: Bytes,
 }
 

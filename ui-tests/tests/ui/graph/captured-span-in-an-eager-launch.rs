@@ -1,6 +1,6 @@
 //! row: d
 //! error: E0277
-//! says: a span of a capture or of a load is used by another launch
+//! says: a span of one step, capture or load is used by a launch of another
 //! A launch that runs now, over a span that belongs to the graph.
 
 use memtier::*;

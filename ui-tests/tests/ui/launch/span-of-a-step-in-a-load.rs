@@ -1,6 +1,6 @@
 //! row: f
 //! error: E0277
-//! says: a span of a capture or of a load is used by another launch
+//! says: a span of one step, capture or load is used by a launch of another
 //! A view of a forward pass, in a load.
 
 use memtier::*;

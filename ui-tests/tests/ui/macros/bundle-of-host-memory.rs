@@ -1,6 +1,6 @@
 //! row: d
-//! error: E0277
-//! says: `Box<[f32]>` is neither a storage nor another part of a bundle
+//! error: macro
+//! says: `Box<[f32]>` is host memory, which no plan has seen
 //! Host memory in a bundle: a graph would bake it, and a `Vec` moves when it grows.
 
 use memtier::*;

@@ -1,6 +1,6 @@
 //! row: macros
 //! error: macro
-//! says: there are `ModelResident` and `EnginePersistent`
+//! says: there are `ModelResident`, for what goes with its model
 //! A tier that is nothing like one.
 
 use memtier::*;

@@ -1,0 +1,20 @@
+//! row: g
+//! error: E0277
+//! says: `BlockPool<f32>` is neither a storage nor another part of a bundle
+//! A pool that does not say how its blocks are used.
+
+use memtier::*;
+use ui_tests::*;
+
+#[graph_captured]
+pub struct Model {
+    pub work: DecodeWorkspace,
+    #[cfg(crime)]
+    pub kv: BlockPool<f32>,
+    #[cfg(not(crime))]
+    pub kv: BlockPool<GlobalKv<f32>>,
+}
+
+pub fn main() {
+    let _: Option<Model> = None;
+}
