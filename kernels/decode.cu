@@ -375,10 +375,12 @@ ENTRY(i8, d128, 128, 1, 128, 4)
 ENTRY(i8, d256, 256, 1, 128, 2)
 ENTRY(f4x2, d64, 64, 1, 128, 3)
 ENTRY(f4x2, d128, 128, 1, 128, 3)
+ENTRY(f4x2, d256, 256, 1, 128, 2)
 // For at most four heads to a key/value head.
 #define FOUR_HEADS 1, true
 ENTRY(f4x2, d64_four, 64, FOUR_HEADS, 128, 3)
 ENTRY(f4x2, d128_four, 128, FOUR_HEADS, 128, 3)
+ENTRY(f4x2, d256_four, 256, FOUR_HEADS, 128, 2)
 // For more than eight heads to a key/value head.
 ENTRY(bf16, d128_wide, 128, 2, 128, 2)
 ENTRY(f8, d128_wide, 128, 2, 128, 2)

@@ -298,35 +298,39 @@ __device__ __forceinline__ void score_tokens(float (&score)[COLUMNS][4], const u
             }
         }
     } else {
-        // A lane gets a quarter of each row: one or two groups.
-        constexpr int WORDS = DIM / 32;
-        u32 words[2][4], both[2];
+        // A lane gets a quarter of each row, up to four words of it, two groups, at a time.
+        constexpr int WORDS = DIM / 32, TIMES = WORDS > 4 ? WORDS / 4 : 1, NOW = WORDS / TIMES;
 #pragma unroll
-        for (int late = 0; late < 2; late++) {
-            u32 at = buffer + (row + late * 8) * S::ROW + S::at(g, WORDS == 4 ? c : c / 2);
-            if constexpr (WORDS == 4) {
-                uint4 it = load_shared16(at ^ S::turned(late * 8));
-                words[late][0] = it.x, words[late][1] = it.y, words[late][2] = it.z, words[late][3] = it.w;
-            } else {
-                float2 it = load_shared_pair((at ^ S::turned(late * 8)) + c % 2 * 8);
-                words[late][0] = __float_as_uint(it.x), words[late][1] = __float_as_uint(it.y);
-            }
-            both[late] = two_e4m3(load_shared_half(scales + late * 8 * S::GROUPS + (WORDS == 4 ? c * 2 : c / 2 * 2)));
-        }
-#pragma unroll
-        for (int j = 0; j < WORDS; j++) {
-            u32 numbers[2][4];
+        for (int part = 0; part < TIMES; part++) {
+            u32 words[2][NOW], both[2];
 #pragma unroll
             for (int late = 0; late < 2; late++) {
-                u32 scale = (WORDS == 4 ? j / 2 : c % 2) ? __byte_perm(both[late], 0, 0x3232) : __byte_perm(both[late], 0, 0x1010);
-                eight_e2m1(numbers[late], words[late][j]);
-#pragma unroll
-                for (int i = 0; i < 4; i++) numbers[late][i] = times_f16x2(numbers[late][i], scale);
+                u32 at = buffer + (row + late * 8) * S::ROW + S::at(g, NOW == 4 ? c * TIMES + part : c / 2);
+                if constexpr (NOW == 4) {
+                    uint4 it = load_shared16(at ^ S::turned(late * 8));
+                    words[late][0] = it.x, words[late][1] = it.y, words[late][2] = it.z, words[late][3] = it.w;
+                } else {
+                    float2 it = load_shared_pair((at ^ S::turned(late * 8)) + c % 2 * 8);
+                    words[late][0] = __float_as_uint(it.x), words[late][1] = __float_as_uint(it.y);
+                }
+                u32 group = NOW == 4 ? (c * TIMES + part) * 2 : c / 2 * 2;
+                both[late] = two_e4m3(load_shared_half(scales + late * 8 * S::GROUPS + group));
             }
 #pragma unroll
-            for (int h = 0; h < 2; h++) {
-                u32 left[4] = {numbers[0][2 * h], numbers[1][2 * h], numbers[0][2 * h + 1], numbers[1][2 * h + 1]};
-                add(left, 2 * j + h);
+            for (int j = 0; j < NOW; j++) {
+                u32 numbers[2][4];
+#pragma unroll
+                for (int late = 0; late < 2; late++) {
+                    u32 scale = (NOW == 4 ? j / 2 : c % 2) ? __byte_perm(both[late], 0, 0x3232) : __byte_perm(both[late], 0, 0x1010);
+                    eight_e2m1(numbers[late], words[late][j]);
+#pragma unroll
+                    for (int i = 0; i < 4; i++) numbers[late][i] = times_f16x2(numbers[late][i], scale);
+                }
+#pragma unroll
+                for (int h = 0; h < 2; h++) {
+                    u32 left[4] = {numbers[0][2 * h], numbers[1][2 * h], numbers[0][2 * h + 1], numbers[1][2 * h + 1]};
+                    add(left, 2 * (part * NOW + j) + h);
+                }
             }
         }
     }

@@ -421,3 +421,9 @@ fn a_long_sequence_of_e4m3_in_many_shares() {
         assert!(written < 0.045 && decode < 4e-3 && prefill < 4e-3, "{written}, {decode}, {prefill}");
     }
 }
+
+/// Heads of 256 elements: a lane has two chunks of a key and four of its groups.
+#[test]
+fn nvfp4_pages_of_the_largest_heads() {
+    random_shapes(PackedKv::Nvfp4, &[256], halves::run);
+}

@@ -111,12 +111,10 @@ fn variant(target: &str, cache: Cache, head_dim: usize, group: usize) -> Result<
         (Cache::I8, 256) => Kernel::DecodeI8D256,
         (Cache::F4, 64) if group <= 4 => Kernel::DecodeF4D64Four,
         (Cache::F4, 128) if group <= 4 => Kernel::DecodeF4D128Four,
+        (Cache::F4, 256) if group <= 4 => Kernel::DecodeF4D256Four,
         (Cache::F4, 64) => Kernel::DecodeF4D64,
         (Cache::F4, 128) => Kernel::DecodeF4D128,
-        (Cache::F4, 256) => {
-            let why = "NVFP4 is served for heads of 64 and 128 elements: give this layer another type";
-            return Err(LaunchError::Unsupported { what: "paged_decode: head_dim", why });
-        }
+        (Cache::F4, 256) => Kernel::DecodeF4D256,
         _ => {
             let why = "heads of 64, 128 and 256 elements are served";
             return Err(LaunchError::Unsupported { what: "paged_decode: head_dim", why });

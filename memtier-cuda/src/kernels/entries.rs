@@ -93,6 +93,8 @@ entries! {
         (Out Out Out In In In In In U64 U64 U64 U32 U32 U32 U32 U32 U32 F32 F32);
     DecodeF4D128 = "decode" "paged_decode_f4x2_d128"
         (Out Out Out In In In In In U64 U64 U64 U32 U32 U32 U32 U32 U32 F32 F32);
+    DecodeF4D256 = "decode" "paged_decode_f4x2_d256"
+        (Out Out Out In In In In In U64 U64 U64 U32 U32 U32 U32 U32 U32 F32 F32);
     DecodeWide = "decode" "paged_decode_bf16_d128_wide"
         (Out Out Out In In In In In U64 U64 U64 U32 U32 U32 U32 U32 U32 F32 F32);
     DecodeF16Wide = "decode" "paged_decode_f16_d128_wide"
@@ -106,6 +108,8 @@ entries! {
     DecodeF4D64Four = "decode" "paged_decode_f4x2_d64_four"
         (Out Out Out In In In In In U64 U64 U64 U32 U32 U32 U32 U32 U32 F32 F32);
     DecodeF4D128Four = "decode" "paged_decode_f4x2_d128_four"
+        (Out Out Out In In In In In U64 U64 U64 U32 U32 U32 U32 U32 U32 F32 F32);
+    DecodeF4D256Four = "decode" "paged_decode_f4x2_d256_four"
         (Out Out Out In In In In In U64 U64 U64 U32 U32 U32 U32 U32 U32 F32 F32);
     PrefillD64 = "prefill" "paged_prefill_bf16_d64"
         (Out In In In In In U64 U64 U64 U32 U32 U32 U32 U32 U32 F32 F32 U32);
@@ -134,6 +138,8 @@ entries! {
     PrefillF4D64 = "prefill" "paged_prefill_f4x2_d64"
         (Out In In In In In U64 U64 U64 U32 U32 U32 U32 U32 U32 F32 F32 U32);
     PrefillF4D128 = "prefill" "paged_prefill_f4x2_d128"
+        (Out In In In In In U64 U64 U64 U32 U32 U32 U32 U32 U32 F32 F32 U32);
+    PrefillF4D256 = "prefill" "paged_prefill_f4x2_d256"
         (Out In In In In In U64 U64 U64 U32 U32 U32 U32 U32 U32 F32 F32 U32);
     ProjectN1 = "skinny" "project_n1" (Out In In In In U32 U32 U32 U32 U32 U32);
     ProjectN2 = "skinny" "project_n2" (Out In In In In U32 U32 U32 U32 U32 U32);

@@ -8,7 +8,6 @@ mod weights;
 
 use std::path::{Path, PathBuf};
 
-use engine_kernels::KvFormat;
 use memtier::{
     Bytes, Cuda, Device, Place, SizeError,
     plan::KvDtype,
@@ -144,19 +143,11 @@ impl Compute for Cuda {
     }
 
     fn prepare(mut arch: Arch) -> Result<Arch, EngineError> {
-        for (index, layer) in arch.layers.iter().enumerate() {
+        for layer in &arch.layers {
             let head_dim = layer.kv.shape.head_dim;
             if ![64, 128, 256].contains(&head_dim) {
                 let what = format!("heads of {head_dim} elements on a GPU");
                 return Err(unsupported(what, "the attention kernels take 64, 128 and 256"));
-            }
-            if layer.kv.shape.format == KvFormat::Nvfp4 && head_dim > 128 {
-                let layer = arch.first + index;
-                let remedy = format!(
-                    "heads of layer {layer} have {head_dim} elements, and a GPU reads up to 128 of it: use f16, fp8 or q8_0, for that layer \
-                     with --kv-type-layers"
-                );
-                return Err(setting("kv-type", KvDtype::Nvfp4, &remedy));
             }
         }
         for rope in &arch.ropes {
@@ -198,6 +189,7 @@ impl Compute for Cuda {
 
 #[cfg(test)]
 mod tests {
+    use engine_kernels::KvFormat;
     use memtier::{
         Tokens, f16,
         plan::{kv::KvLayer, kv_layout::BlockLayout},
@@ -214,7 +206,7 @@ mod tests {
                 KvDtype::Fp8Head => KvDtype::Fp8Head32,
                 dtype => dtype,
             };
-            for (kv_heads, head_dim, block_tokens) in [(3, 64, 16), (1, 128, 32), (8, 128, 64)] {
+            for (kv_heads, head_dim, block_tokens) in [(3, 64, 16), (1, 128, 32), (8, 128, 64), (1, 256, 32)] {
                 let kv = PagedKv { layer_base: 0, kv_heads, head_dim, packed: run::packed(format) };
                 let units = kv.block_units::<f16>(block_tokens).unwrap() as u64;
                 let layer = KvLayer::heads(kv_heads as u64, head_dim as u64, dtype);
