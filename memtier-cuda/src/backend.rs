@@ -9,7 +9,7 @@ use crate::{
     error::{DriverError, OpenError},
     physical::Physical,
     queue::CudaQueue,
-    vmm::{Regions, VmmError},
+    vmm::{ALLOCATING, Regions, VmmError},
 };
 
 /// How a [`CudaBackend`] takes memory.
@@ -127,6 +127,20 @@ impl CudaBackend {
         &self.context
     }
 
+    /// What a call refused; for want of memory, with how much there is.
+    fn refused(&self, tag: Tag, bytes: Bytes) -> impl FnOnce(VmmError) -> AcquireError {
+        move |mut error| {
+            if error.operation == ALLOCATING
+                && let Ok(DeviceMemory { free, total }) = self.memory()
+            {
+                error.reason += &format!(
+                    "; {free} of the device's {total} are free: plan with a budget that they hold, or end what else is on it"
+                );
+            }
+            failed(tag, bytes)(error)
+        }
+    }
+
     fn note(&self, tag: Tag, op: Op, bytes: Bytes, done: bool) {
         if self.options.journal {
             let mut journal = self.journal.lock().unwrap_or_else(PoisonError::into_inner);
@@ -172,7 +186,7 @@ unsafe impl Backend for CudaBackend {
     }
 
     fn reserve(&self, tag: Tag, reserved: Bytes, committed: Bytes) -> Result<u64, AcquireError> {
-        let result = self.regions.reserve(reserved.count(), committed.count()).map_err(failed(tag, committed));
+        let result = self.regions.reserve(reserved.count(), committed.count()).map_err(self.refused(tag, committed));
         self.note(tag, Op::Reserve, committed, result.is_ok());
         result
     }
@@ -180,7 +194,7 @@ unsafe impl Backend for CudaBackend {
     unsafe fn commit(&self, tag: Tag, base: u64, from: Bytes, to: Bytes) -> Result<(), AcquireError> {
         // SAFETY: by the caller.
         let result = unsafe { self.regions.commit(base, from.count(), to.count()) };
-        let result = result.map_err(failed(tag, to.beyond(from)));
+        let result = result.map_err(self.refused(tag, to.beyond(from)));
         self.note(tag, Op::Commit, to.beyond(from), result.is_ok());
         result
     }

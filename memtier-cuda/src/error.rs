@@ -76,7 +76,7 @@ pub enum OpenError {
         device: String,
     },
     /// The driver failed.
-    #[error(transparent)]
+    #[error("{0}; `nvidia-smi` says whether the device works, and who holds its memory")]
     Driver(#[from] DriverError),
 }
 

@@ -45,6 +45,9 @@ pub(crate) struct VmmError {
     pub(crate) reason: String,
 }
 
+/// What takes memory, and fails for want of it.
+pub(crate) const ALLOCATING: &str = "allocating physical memory";
+
 fn because<E: fmt::Display>(operation: &'static str) -> impl Fn(E) -> VmmError {
     move |error| VmmError { operation, reason: error.to_string() }
 }
@@ -148,7 +151,7 @@ impl<V: Vmm> Regions<V> {
         let mut at = from;
         while at < to {
             let bytes = self.chunk.min(to - at);
-            let handle = self.vmm.create(bytes).map_err(because("allocating physical memory"))?;
+            let handle = self.vmm.create(bytes).map_err(because(ALLOCATING))?;
             chunks.push(Chunk { from: at, bytes, handle, mapped: false });
             // SAFETY: by the caller nothing is mapped in the range; the handle is as long.
             unsafe { self.vmm.map(base + at, bytes, handle) }.map_err(because("mapping"))?;

@@ -2,7 +2,7 @@
 
 use std::process::Command;
 
-use memtier_cuda::{AllocationCounter, CountError, CudaBackend, OpenError};
+use memtier_cuda::{AllocationCounter, CountError, CudaBackend, DriverError, OpenError};
 
 #[test]
 fn no_driver_is_an_error_that_says_what_to_install_and_what_works_without() {
@@ -23,6 +23,10 @@ fn a_driver_that_is_too_old_is_told_by_both_versions() {
     assert_eq!(text, "the driver supports CUDA 12.8, and 13.0 is needed: install the NVIDIA driver 580 or newer");
     let text = OpenError::NoFunction { symbol: "cuMemCreate", needed: "580" }.to_string();
     assert!(text.contains("cuMemCreate") && text.contains("install a newer"), "{text}");
+    let name = "CUDA_ERROR_OUT_OF_MEMORY".to_owned();
+    let failed = DriverError { call: "cuDevicePrimaryCtxRetain", code: 2, name, text: "out of memory".into() };
+    let text = OpenError::from(failed).to_string();
+    assert!(text.contains("cuDevicePrimaryCtxRetain") && text.contains("`nvidia-smi` says"), "{text}");
 }
 
 #[test]

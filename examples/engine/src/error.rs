@@ -186,11 +186,21 @@ pub enum EngineError {
     Cuda(#[from] memtier_cuda::OpenError),
     /// The CUDA kernels were not loaded.
     #[cfg(feature = "cuda")]
-    #[error("{0} (kernels are looked for in the folder MEMTIER_KERNELS, else in `kernels` beside the program)")]
+    #[error("{0}{place}", place = place_of_kernels(.0))]
     CudaKernels(#[from] memtier_cuda::KernelError),
     /// Requests still run.
     #[error("{0}")]
     Busy(String),
+}
+
+/// Where the engine looks for kernels, for errors that are about files.
+#[cfg(feature = "cuda")]
+fn place_of_kernels(error: &memtier_cuda::KernelError) -> &'static str {
+    use memtier_cuda::KernelError::{Driver, Instruction};
+    match error {
+        Driver(_) | Instruction { .. } => "",
+        _ => " (kernels are looked for in the folder MEMTIER_KERNELS, else in `kernels` beside the program)",
+    }
 }
 
 impl From<memtier_store::StoreError> for EngineError {

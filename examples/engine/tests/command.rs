@@ -309,11 +309,15 @@ fn a_start_measures_its_reserve_and_the_next_one_plans_with_it() {
 }
 
 #[test]
-fn absurd_lengths_are_refused_before_anything_is_loaded() {
+fn absurd_values_are_refused_before_anything_is_loaded() {
     let absurd = usize::MAX.to_string();
     let Output { status, stderr, .. } = run(&["bench", "--model-file", "/nowhere.gguf", "--prefill", &absurd]);
     let said = String::from_utf8_lossy(&stderr);
     assert!(status.code() == Some(1) && said.contains(&absurd) && said.contains("raise --max-seq-len"), "{said}");
+    for (flag, value) in [("--temperature", "nan"), ("--temperature", "-1"), ("--top-p", "0"), ("--top-p", "inf")] {
+        let said = refused(&["demo", "--model-file", "/nowhere.gguf", flag, value]);
+        assert!(said.contains(flag.trim_start_matches('-')) && said.contains(": use "), "{said}");
+    }
     let file = Temporary::new("absurd.gguf", &tiny());
     let size = ["--max-seq-len", "64", "--prefill-chunk", "16", "--threads", "1", "--raw", "--prompt", "a"];
     let demo = |more: &[&str]| run(&[&["demo", "--model-file", file.text()][..], &size, more].concat());

@@ -48,6 +48,7 @@ fn main() -> ExitCode {
 }
 
 fn run(args: &args::Args) -> Result<(), Box<dyn std::error::Error>> {
+    args.sampling.check()?;
     match args.on {
         On::Cpu => {
             args.settings.check()?;
