@@ -79,6 +79,11 @@ fn targets((major, minor): (u32, u32)) -> &'static [(&'static str, &'static str)
     }
 }
 
+/// Whether code for this target is that of `sm_90a`: machine code, or PTX for an emulated device.
+pub(crate) fn is_90(target: &str) -> bool {
+    target.ends_with("_90a")
+}
+
 impl Kernels {
     /// Loads the kernels that `compile-kernels` put into `folder`, all of them and at once: nothing is loaded, and no memory
     /// taken for it, at a launch.
@@ -113,7 +118,7 @@ impl Kernels {
         let multiprocessors = context.info.multiprocessors;
         let loaded = Arc::new(Loaded { functions, multiprocessors, target, kind, _modules: modules });
         let kernels = Kernels { loaded, batch_invariant: false, tile: None };
-        if !target.ends_with("_90a") {
+        if !is_90(target) {
             self_test::nvfp4(&kernels, context)?;
         }
         Ok(kernels)

@@ -14,6 +14,7 @@ use super::{
 use crate::{
     Kernels,
     launch::{Grid, launch},
+    module::is_90,
 };
 
 /// Query heads that one block handles: the columns of a matrix instruction.
@@ -127,7 +128,7 @@ fn variant(target: &str, cache: Cache, head_dim: usize, group: usize) -> Result<
         Cache::I8 => (head_dim, head_dim / 16),
         Cache::F4 => (head_dim / 2, head_dim / 16 + 8),
     };
-    let small = if target == "sm_90a" { row == 32 } else { cache.is_narrow() && head_dim < 256 };
+    let small = if is_90(target) { row == 32 } else { cache.is_narrow() && head_dim < 256 };
     let buffer = match row {
         512 => 8192,
         _ if small => 2048,
@@ -234,7 +235,7 @@ fn shares_for(multiprocessors: usize, (blocks, steps): (usize, usize), alone: us
 /// block needs that keeps more away, `least`.
 pub(super) fn even_shared(target: &str, multiprocessors: u32, blocks: u64, least: u32) -> u32 {
     // Of a multiprocessor, and the most of a block.
-    let (all, most) = if target == "sm_90a" { (228 << 10, 226 << 10) } else { (100 << 10, 98 << 10) };
+    let (all, most) = if is_90(target) { (228 << 10, 226 << 10) } else { (100 << 10, 98 << 10) };
     let each = blocks.div_ceil(u64::from(multiprocessors.max(1)));
     // Just too much for one more; what the device adds for each block makes it more.
     let one_more = u64::from(all as u32) / (each + 1);
@@ -268,6 +269,14 @@ mod tests {
         assert_eq!(shares_for(132, (256, 32), 12), 1);
         // An absurd context is many steps.
         assert_eq!(shares_for(132, (1, usize::MAX / 16), 8), MOST_SHARES);
+    }
+
+    #[test]
+    fn an_emulated_device_has_the_blocks_of_the_real_one() {
+        for (head_dim, cache) in [(64, Cache::Bf16), (128, Cache::I8), (64, Cache::F8), (64, Cache::F4)] {
+            assert_eq!(variant("compute_90a", cache, head_dim, 2), variant("sm_90a", cache, head_dim, 2));
+        }
+        assert_eq!(even_shared("compute_90a", 132, 128, 48 << 10), even_shared("sm_90a", 132, 128, 48 << 10));
     }
 
     #[test]

@@ -14,6 +14,7 @@ use super::{
 use crate::{
     Kernels,
     launch::{Arg, Grid, launch},
+    module::is_90,
 };
 
 /// How a layer attends in prefill.
@@ -63,12 +64,12 @@ fn variant(target: &str, cache: Cache, head_dim: usize) -> Result<Variant, Launc
         }
     };
     // As `Choice` in `prefill_tile.cuh` has them.
-    let (warps, parts, keys, held) = match (target, head_dim, cache.is_narrow()) {
-        ("sm_90a", 64, true) => (4, 2, 64, false),
-        ("sm_90a", 64, false) => (4, 2, 128, false),
-        ("sm_90a", 128, _) => (4, 2, 64, false),
-        ("sm_90a", _, true) => (8, 1, 32, false),
-        ("sm_90a", _, false) => (8, 1, 64, false),
+    let (warps, parts, keys, held) = match (is_90(target), head_dim, cache.is_narrow()) {
+        (true, 64, true) => (4, 2, 64, false),
+        (true, 64, false) => (4, 2, 128, false),
+        (true, 128, _) => (4, 2, 64, false),
+        (true, _, true) => (8, 1, 32, false),
+        (true, _, false) => (8, 1, 64, false),
         (_, 64, true) => (4, 2, 32, true),
         (_, 64, false) => (4, 2, 64, true),
         (_, 128, _) => (4, 1, 32, true),
@@ -158,6 +159,10 @@ mod tests {
                     assert!(it.shared + (2 << 10) <= most, "{head_dim} on {target}: {it:?}");
                 }
             }
+        }
+        // The PTX for an emulated device is made of the same source as the machine code.
+        for (head_dim, cache) in [(64, Cache::F16), (128, Cache::I8), (256, Cache::F8)] {
+            assert_eq!(variant("compute_90a", cache, head_dim), variant("sm_90a", cache, head_dim));
         }
         assert!(variant("sm_90a", Cache::F16, 96).is_err());
         assert!(variant("sm_90a", Cache::F8, 96).is_err());

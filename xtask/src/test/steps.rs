@@ -129,7 +129,10 @@ fn on_emulated(given: &Given) -> Vec<Task> {
     let mut command = others(["--test", "gpu_*", "--test", "kernel_macro", "--", "--show-output"]);
     let mut engine = cargo(["test", "--no-fail-fast", "-p", "memtier-engine", "--features", "cuda"]);
     engine.args(["--test", "gpu*", "--", "--show-output"]);
-    for tests in [&mut command, &mut engine] {
+    // Once more, what is at the edges: with the blocks of another device, and looking for races in shared memory.
+    let mut races = others(["--test", "gpu_edges", "--test", "gpu_sample", "--", "--show-output"]);
+    races.env("MEMTIER_EMULATED_CAPABILITY", "9.0").env("MEMTIER_EMULATOR_RACECHECK", "1");
+    for tests in [&mut command, &mut races, &mut engine] {
         tests
             .env("LD_LIBRARY_PATH", emulated::library_path(&driver))
             .env("MEMTIER_KERNELS", &kernels)
@@ -140,6 +143,7 @@ fn on_emulated(given: &Given) -> Vec<Task> {
         check("the emulated driver as libcuda.so", emulated::install(&driver)),
         check("kernels as PTX", compiler),
         tests("GPU tests on the emulated device", command),
+        tests("the edges of kernels on another emulated device, races looked for", races),
         tests("GPU tests of the engine on the emulated device", engine),
     ]
 }
