@@ -1,5 +1,6 @@
 // Gated activations: out = act(gate) * up. Each row of the input holds the gate and, behind it, the value, as one
 // projection writes them.
+#include "common.cuh"
 #include "outputs.cuh"
 
 // `columns` is a multiple of 8; `pieces` counts eights of the output.

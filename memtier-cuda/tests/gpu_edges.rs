@@ -201,12 +201,15 @@ fn queries_that_begin_between_16_bytes_are_refused() {
 fn nothing_is_written_by_a_table_that_is_not_set() {
     let Some((kernels, mut engine, mut stream)) = open(16, DIM) else { return };
     let handle = engine.bundle().kv.handle();
-    let mut ticket = handle.open(Tokens::new(16));
-    ticket.push(Blocks::new(1)).unwrap();
+    // All blocks of the pool: whichever an unset table seems to name.
+    let mut ticket = handle.open(Tokens::new((ROWS * COLUMNS * 16) as u64));
+    ticket.push(Blocks::new((ROWS * COLUMNS) as u64)).unwrap();
     let mut step = engine.step(&mut stream).unwrap();
     let on = step.on;
     let mark = vec![f16::from_f32(77.0); 2 * 16 * DIM];
-    on.write(&mut step.buffers.kv.block_mut(&mut ticket, 0).unwrap(), &mark).unwrap();
+    for index in 0..ROWS * COLUMNS {
+        on.write(&mut step.buffers.kv.block_mut(&mut ticket, index).unwrap(), &mark).unwrap();
+    }
     let Step { buffers: PagesView { kv: pool, table }, scratch, .. } = &mut step;
     let qkv = span!(scratch, on, bf16, vec![bf16::from_f32(1.0); 3 * DIM]);
     let angles = span!(scratch, on, f32, vec![1.0; DIM]);
@@ -222,9 +225,11 @@ fn nothing_is_written_by_a_table_that_is_not_set() {
     let input = Inputs::Normed { x: x.read(), weight: x.read(), epsilon: 0.0 };
     let slab = &mut pool.slab_mut();
     project_rope_kv_write(on, &kernels, &mut q, slab, table.ids(), [matrix; 3], input, &angles, at, shapes).unwrap();
-    let mut found = vec![f16::ZERO; mark.len()];
-    on.read::<f16>(step.buffers.kv.block(&ticket, 0).unwrap(), &mut found).unwrap();
-    assert!(found == mark, "a block of no row was written");
+    for index in 0..ROWS * COLUMNS {
+        let mut found = vec![f16::ZERO; mark.len()];
+        on.read::<f16>(step.buffers.kv.block(&ticket, index).unwrap(), &mut found).unwrap();
+        assert!(found == mark, "block {index} of no row was written");
+    }
 }
 
 /// The bytes of a page of 16 tokens behind the write of a value (64 elements; its key is zeros) to its first slot.
