@@ -34,6 +34,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     // The engine and the lines come back. Apply the first lever as it is printed.
     let PlanError::DoesNotFit(failure) = &refused.report else { return Err(Box::new(refused)) };
     println!("{}\n", failure.report());
+    assert_eq!(format!("{refused:?}"), failure.report(), "what `?` in `main` would have printed");
     let lever = failure.levers().first().ok_or("no lever")?;
     let (mut limits, mut config) = (limits, config);
     lever.apply(&mut limits, &mut config);

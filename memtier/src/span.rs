@@ -204,6 +204,9 @@ impl<T: Element, P> StableSpanMut<'_, T, P> {
             `span.range(0..8)`"
 )]
 pub trait OnHost {
+    /// Nothing is known of it, so what is done with it is no second error.
+    #[doc(hidden)]
+    type One;
     #[doc(hidden)]
     fn stand_in<R>(self) -> R;
 }
@@ -211,16 +214,16 @@ pub trait OnHost {
 macro_rules! never_on_the_host { ($($span:ident)*) => { $(
     #[doc(hidden)]
     impl<T: Element, P, I: OnHost> Index<I> for $span<'_, T, P> {
-        type Output = T::Repr;
+        type Output = I::One;
 
-        fn index(&self, index: I) -> &T::Repr {
+        fn index(&self, index: I) -> &I::One {
             index.stand_in()
         }
     }
 
     #[doc(hidden)]
     impl<T: Element, P, I: OnHost> IndexMut<I> for $span<'_, T, P> {
-        fn index_mut(&mut self, index: I) -> &mut T::Repr {
+        fn index_mut(&mut self, index: I) -> &mut I::One {
             index.stand_in()
         }
     }

@@ -161,6 +161,9 @@ impl<N: Storage> Nested<N> {
     note = "`layers.iter()` goes through read views, `layers.iter_mut()` through write views; `layers.read().iter()` reads where others are written"
 )]
 pub trait TakenAt {
+    /// Nothing is known of it, so what is done with it is no second error.
+    #[doc(hidden)]
+    type One;
     #[doc(hidden)]
     fn stand_in<R>(self) -> R;
 }
@@ -168,16 +171,16 @@ pub trait TakenAt {
 macro_rules! taken_at { ($($views:ident)*) => { $(
     #[doc(hidden)]
     impl<N, P, I: TakenAt> Index<I> for $views<'_, N, P> {
-        type Output = N;
+        type Output = I::One;
 
-        fn index(&self, index: I) -> &N {
+        fn index(&self, index: I) -> &I::One {
             index.stand_in()
         }
     }
 
     #[doc(hidden)]
     impl<N, P, I: TakenAt> IndexMut<I> for $views<'_, N, P> {
-        fn index_mut(&mut self, index: I) -> &mut N {
+        fn index_mut(&mut self, index: I) -> &mut I::One {
             index.stand_in()
         }
     }

@@ -271,6 +271,8 @@ pub enum PlanError {
 }
 
 /// A refused plan: the report, and the engine as it was. The lines stay good; revise them and plan again.
+///
+/// `{}` is a line, `{:?}` the whole report of what does not fit: what was asked, by how much it is over, and what to change.
 #[derive(thiserror::Error)]
 #[error("{report}")]
 pub struct Refused {
@@ -281,9 +283,13 @@ pub struct Refused {
     pub engine: Box<Engine<Loading>>,
 }
 
+// What a `main` that returns it prints: all that the operator needs.
 impl fmt::Debug for Refused {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        fmt::Display::fmt(&self.report, f)
+        match &self.report {
+            PlanError::DoesNotFit(failure) => f.write_str(&failure.report()),
+            report => fmt::Display::fmt(report, f),
+        }
     }
 }
 

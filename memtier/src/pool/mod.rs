@@ -124,7 +124,7 @@ impl PoolCore<'_> {
 pub enum AcquireBlocksError {
     /// Not enough blocks are free.
     #[error(
-        "the {pool} pool has {free} free and {needed} are needed: end or wait for a request, or grow by a planned commit"
+        "the {pool} pool has {free} free where a request wants {needed}: end or wait for a request, or grow by a planned commit"
     )]
     Full {
         /// Which pool.

@@ -30,6 +30,8 @@ pub struct SlabSlice<'x, R> {
     pub units: &'x [R],
     /// Units in one block.
     pub block_units: usize,
+    /// Tokens in one block: where in it a position lies.
+    pub block_tokens: usize,
     /// The pool's id: a page table of another pool must not be used with it.
     pub pool: u64,
 }
@@ -41,6 +43,8 @@ pub struct SlabSliceMut<'x, R> {
     pub units: &'x mut [R],
     /// Units in one block.
     pub block_units: usize,
+    /// Tokens in one block: where in it a position lies.
+    pub block_tokens: usize,
     /// The pool's id: a page table of another pool must not be used with it.
     pub pool: u64,
 }
@@ -137,7 +141,7 @@ impl<K: PoolKind, Q: Fits<P>, P: Place> HostArg<P> for &Slab<'_, K, Q> {
     unsafe fn slice<'x>(raw: &'x RawSlab) -> Self::Slice<'x> {
         // SAFETY: by the caller; the length is what is committed at this moment, and a pool never shrinks under a step.
         let units = unsafe { slice::from_raw_parts(ptr::with_exposed_provenance(raw.base as usize), raw.units()) };
-        SlabSlice { units, block_units: raw.core.block_units, pool: raw.core.id }
+        SlabSlice { units, block_units: raw.core.block_units, block_tokens: raw.block_tokens(), pool: raw.core.id }
     }
 }
 
@@ -157,6 +161,6 @@ impl<K: PoolKind, Q: Fits<P>, P: Place> HostArg<P> for &mut SlabMut<'_, K, Q> {
         let data = ptr::with_exposed_provenance_mut(raw.base as usize);
         // SAFETY: as for reading; the view was borrowed mutably, so nobody else has the blocks.
         let units = unsafe { slice::from_raw_parts_mut(data, raw.units()) };
-        SlabSliceMut { units, block_units: raw.core.block_units, pool: raw.core.id }
+        SlabSliceMut { units, block_units: raw.core.block_units, block_tokens: raw.block_tokens(), pool: raw.core.id }
     }
 }
