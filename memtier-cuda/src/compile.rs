@@ -188,6 +188,7 @@ fn before(line: &str, what: &str) -> Option<u32> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::kernels::early::{reads_before_the_wait, starts_early};
 
     #[test]
     fn the_words_of_ptxas_are_understood() {
@@ -220,13 +221,32 @@ mod tests {
     fn loads_before_the_wait(nvdisasm: &std::ffi::OsStr, image: &Path) -> Vec<(String, Vec<String>)> {
         let text = disassembled(nvdisasm, image);
         let kernels = text.split("\n.text.").skip(1).map(|kernel| kernel.split_once(':').unwrap());
-        let early = kernels.filter(|(name, _)| crate::kernels::early::starts_early(name));
+        let early = kernels.filter(|(name, _)| starts_early(name));
         let loads = early.map(|(name, code)| {
             let (before, _) = code.split_once("ACQBULK").unwrap_or_else(|| panic!("{name} does not wait"));
             let words = before.split_whitespace().filter(|word| word.starts_with("LDG.") || word.starts_with("LDGSTS"));
             (name.to_owned(), words.map(str::to_owned).collect())
         });
         loads.collect()
+    }
+
+    /// What is copied or read early are weights: of the inputs, which the kernel in front may still write, the instructions look alike.
+    fn only_weights_are_read_early(folder: &Path) {
+        for name in ["skinny", "gemm", "quant", "quant_ring"] {
+            let ptx = fs::read_to_string(folder.join(format!("{name}.ptx"))).unwrap();
+            let kernels = reads_before_the_wait(&ptx);
+            let early: Vec<_> = kernels.iter().filter(|(kernel, _)| starts_early(kernel)).collect();
+            assert!(early.iter().any(|(_, reads)| !reads.is_empty()), "{name} reads nothing early");
+            for (kernel, code, from) in
+                early.iter().flat_map(|(kernel, reads)| reads.iter().map(move |(code, from)| (kernel, code, from)))
+            {
+                // out, x, w0, w1, w2
+                assert!(
+                    from.iter().any(|argument| (2..5).contains(argument)),
+                    "{kernel}: `{code}` is of arguments {from:?}"
+                );
+            }
+        }
     }
 
     /// The instructions of an image, by name, with how often they are there.
@@ -307,6 +327,7 @@ mod tests {
                 }
             }
         }
+        only_weights_are_read_early(&folder.join(PTX));
     }
 
     #[test]
