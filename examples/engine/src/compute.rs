@@ -41,6 +41,11 @@ pub trait Compute: Space {
     /// What is in use of the memory that is served from, by the account of the system or the driver. `None` where it does not say.
     fn used(ops: &Self::Ops) -> Option<Bytes>;
 
+    /// What nobody has taken of that memory. `None` where it is the process's own, and where the driver does not say.
+    fn free(_ops: &Self::Ops) -> Option<Bytes> {
+        None
+    }
+
     /// What a library reserve is remembered by: here, with these `libraries`, for a model that is run along this `path`.
     fn reserve_key(ops: &Self::Ops, libraries: &str, path: &str) -> ReserveKey;
 

@@ -1,10 +1,10 @@
 //! What can go wrong, one line each: the value and the remedy.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use engine_kernels::KernelError;
 use memtier::{
-    AcquireBlocksError, AdvanceError, CarveError, DrainError, LaunchError, PlanError, QueueError, RecordError,
+    AcquireBlocksError, AdvanceError, Bytes, CarveError, DrainError, LaunchError, PlanError, QueueError, RecordError,
     ReplayError, RowError, ScratchFull, SizeError, Space, StagingError, StepError,
 };
 use memtier_model::{DescribeError, GgufError, MetadataError};
@@ -16,7 +16,7 @@ use crate::{model::Model, tokenizer::TokenizerError};
 #[non_exhaustive]
 pub enum EngineError {
     /// The model file.
-    #[error("{}: {source}", path.display())]
+    #[error("{}", of_file(path, source))]
     File {
         /// Which file.
         path: PathBuf,
@@ -71,6 +71,18 @@ pub enum EngineError {
         /// The refusal.
         #[source]
         source: PlanError,
+    },
+    /// The plan fits into its budget, and the budget not into the device: what is planned is taken as requests need it, so it is refused
+    /// before anything is.
+    #[error(
+        "the plan takes {wanted} of the device, of which {free} are free: give it a budget that the device has (--budget {}MiB), smaller \
+         --max-batch, --max-seq-len or --kv-type, or end what else is on the device", free.in_mib()
+    )]
+    DeviceFull {
+        /// What the plan takes that is not taken yet, the library reserve included.
+        wanted: Bytes,
+        /// What nobody has taken.
+        free: Bytes,
     },
     /// The reserve file.
     #[error(transparent)]
@@ -212,5 +224,13 @@ impl From<memtier_store::StoreError> for EngineError {
 impl<S: Space> From<DrainError<Model<S>>> for EngineError {
     fn from(error: DrainError<Model<S>>) -> Self {
         EngineError::Busy(error.to_string())
+    }
+}
+
+/// What is wrong with a model file, which some errors name themselves.
+fn of_file(path: &Path, source: &GgufError) -> String {
+    match source {
+        GgufError::Open { .. } => source.to_string(),
+        _ => format!("{}: {source}", path.display()),
     }
 }

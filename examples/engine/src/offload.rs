@@ -53,6 +53,8 @@ pub(crate) struct Part {
     pub(crate) reserve: Option<Bytes>,
     /// What a driver had taken when the device was open: charged where the reserve is, so that both together are all there is.
     pub(crate) context: Bytes,
+    /// What nobody has taken of the device, where that is known: a plan that wants more is refused.
+    pub(crate) free: Option<Bytes>,
     /// Whether it is on the device, so that fewer layers make it smaller.
     on_device: bool,
 }
@@ -93,7 +95,7 @@ impl Assignment {
         };
         let host = if settings.gpu_layers.is_some() { settings.budget } else { budget };
         let arch = arch.part(count..all, true)?;
-        let main = Part { name, arch, budget: host, reserve: None, context: Bytes::ZERO, on_device: false };
+        let main = Part { name, arch, budget: host, reserve: None, context: Bytes::ZERO, free: None, on_device: false };
         Ok(Assignment { main, front: (count > 0).then_some(on_device) })
     }
 
@@ -106,6 +108,7 @@ impl Assignment {
         if settings.reserve_file.is_some() {
             self.main.context = S::context(ops);
         }
+        self.main.free = S::free(ops);
     }
 }
 
@@ -118,7 +121,7 @@ fn on_device(arch: &Arch, plan: OffloadPlan, budget: Bytes) -> Result<Part, Engi
         count => format!("device: layers 0 to {}", count.saturating_sub(1)),
     };
     let arch = arch.part(0..count, plan.holds_outside())?;
-    Ok(Part { name, arch, budget, reserve: None, context: Bytes::ZERO, on_device: true })
+    Ok(Part { name, arch, budget, reserve: None, context: Bytes::ZERO, free: None, on_device: true })
 }
 
 impl Part {
@@ -172,6 +175,18 @@ impl Part {
         }
     }
 
+    /// Refuses a plan that the device has no room for, whatever its budget says.
+    ///
+    /// # Errors
+    /// [`EngineError::DeviceFull`].
+    pub(crate) fn check_room(&self, plan: &MemoryPlan) -> Result<(), EngineError> {
+        let wanted = plan.total().beyond(self.context);
+        match self.free {
+            Some(free) if wanted > free => Err(EngineError::DeviceFull { wanted, free }),
+            _ => Ok(()),
+        }
+    }
+
     /// A refusal of this part, by name where it is not the only one.
     pub(crate) fn refused(&self, settings: &Settings, source: PlanError) -> EngineError {
         match settings.gpu_layers {
@@ -200,7 +215,7 @@ impl Part {
     /// The plan that the part would be carved from. Nothing is opened.
     ///
     /// # Errors
-    /// [`EngineError::Plan`] or [`EngineError::DevicePlan`] when it does not fit.
+    /// [`EngineError::Plan`] or [`EngineError::DevicePlan`] when it does not fit, [`EngineError::DeviceFull`] when the device is too full.
     pub(crate) fn preview<S: Compute>(
         &self,
         whole: &Arch,
@@ -210,7 +225,8 @@ impl Part {
         let reprice = |config: &Config| self.demands::<S>(whole, config);
         let request = self.request::<S>(whole, settings, &reprice);
         let (_, engine, ..) = self.declare::<S>(whole, settings, device)?;
-        engine.preview(request).map_err(|refused| self.refused(settings, refused))
+        let plan = engine.preview(request).map_err(|refused| self.refused(settings, refused))?;
+        self.check_room(&plan).map(|()| plan)
     }
 
     fn fits(&self, whole: &Arch, settings: &Settings) -> bool {

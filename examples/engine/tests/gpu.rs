@@ -401,15 +401,28 @@ fn what_is_not_served_on_a_gpu_is_refused() {
     let file = ModelFile::open(small.path()).unwrap();
     let refused = Llm::<Cuda>::open_on(gpu.clone(), &file, &settings(&gpu), None, &mut |_| ()).err().unwrap();
     assert!(refused.to_string().contains("heads of 16 elements on a GPU"), "{refused}");
-    let [(_, file), _, (_, wide)] = tiny("what_is_not_");
-    let wide = ModelFile::open(wide.path()).unwrap();
-    let packed = Settings { kv_types: "rest=f16,1=nvfp4".parse().unwrap(), ..settings(&gpu) };
-    let refused = Llm::<Cuda>::open_on(gpu.clone(), &wide, &packed, None, &mut |_| ()).err().unwrap().to_string();
-    assert!(refused.contains("layer 1 have 256 elements, and a GPU reads up to 128"), "{refused}");
+    let [(_, file), ..] = tiny("what_is_not_");
     let file = ModelFile::open(file.path()).unwrap();
     let few = Settings { budget: Bytes::mib(1), ..settings(&gpu) };
-    let refused = Llm::<Cuda>::open_on(gpu, &file, &few, None, &mut |_| ()).err().unwrap();
+    let refused = Llm::<Cuda>::open_on(gpu.clone(), &file, &few, None, &mut |_| ()).err().unwrap();
     assert!(matches!(refused, EngineError::Plan(_)), "{refused}");
+    // A budget that the device does not have, and a plan that needs it: some 300 GB of keys and values.
+    let much = Settings { budget: Bytes::gib(1 << 12), max_batch: 128, max_seq_len: 1 << 22, ..settings(&gpu) };
+    let before = gpu.backend().memory().unwrap();
+    let refused = [
+        Llm::<Cuda>::open_on(gpu.clone(), &file, &much, None, &mut |_| ()).err().unwrap(),
+        Llm::<Cuda>::plan_on(&gpu, &file, &much).err().unwrap(),
+    ];
+    for refused in refused {
+        let EngineError::DeviceFull { wanted, free } = refused else { panic!("{refused}") };
+        assert!(free == before.free && wanted > before.total, "{wanted}, {free}");
+        let says = refused.to_string();
+        assert!(
+            says.contains(&format!("--budget {}MiB", free.in_mib())) && says.contains(&wanted.to_string()),
+            "{says}"
+        );
+    }
+    assert_eq!(gpu.backend().memory().unwrap(), before, "nothing was taken");
 }
 
 #[derive(Deserialize)]

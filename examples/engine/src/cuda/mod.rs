@@ -96,6 +96,10 @@ impl Compute for Cuda {
         ops.backend.used().ok()
     }
 
+    fn free(ops: &Gpu) -> Option<Bytes> {
+        ops.backend.memory().ok().map(|memory| memory.free)
+    }
+
     fn reserve_key(ops: &Gpu, libraries: &str, path: &str) -> ReserveKey {
         ops.backend.reserve_key(libraries, path)
     }

@@ -48,7 +48,7 @@ pub(super) struct Carved<S: Compute> {
 /// Plans a part and carves its memory.
 ///
 /// # Errors
-/// [`EngineError::Plan`] when it does not fit; nothing was acquired.
+/// [`EngineError::Plan`] when it does not fit, [`EngineError::DeviceFull`] when the device is too full; nothing was acquired.
 pub(super) fn carve<S: Compute>(
     part: &Part,
     whole: &Arch,
@@ -59,6 +59,7 @@ pub(super) fn carve<S: Compute>(
     let reprice = |config: &memtier::plan::Config| part.demands::<S>(whole, config);
     let engine = engine.plan(part.request::<S>(whole, settings, &reprice));
     let engine = engine.map_err(|refused| part.refused(settings, refused.report))?;
+    part.check_room(engine.memory_plan())?;
     let mut engine = engine.carve(lines).map_err(|failed| failed.error)?;
     let stream = engine.open_stream(stream)?;
     Ok(Carved { engine, stream, device })
