@@ -8,7 +8,7 @@ use memtier_cuda::kernels::{
 use crate::{
     activated,
     blocks::{Random, matrix},
-    products, read, rig,
+    products, read, read_whole, rig, span,
     support::{Rig, Rng, distance, rounds, wide},
 };
 
@@ -141,34 +141,31 @@ fn three_and_a_gate<B: Random>(within: f64) {
     let up = matrix::<B>(&mut rng, outputs[2], columns);
     let mut step = engine.step(&mut stream).unwrap();
     let mut matrix_of = |tiles: &[u8], outputs: usize| {
-        let mut span = step.scratch.take::<u8>(tiles.len()).unwrap();
-        step.on.write(&mut span, tiles).unwrap();
-        TiledMatrix::new(span.into_read(), B::TILING, outputs, columns).unwrap().at_rest()
+        let span = span!(step, u8, tiles, 0xff).into_read();
+        TiledMatrix::new(span.range(0..tiles.len()).unwrap(), B::TILING, outputs, columns).unwrap().at_rest()
     };
     let matrices = [0, 1, 2].map(|at: usize| matrix_of(&made[at].0, outputs[at]));
     let pair = [matrices[2], matrix_of(&up.0, outputs[2])];
     for rows in [3, 11] {
         let x = rng.bf16s(rows * columns);
         let x64: Vec<f64> = wide(&x).collect();
-        let mut inputs = step.scratch.take::<bf16>(x.len()).unwrap();
-        step.on.write(&mut inputs, &x).unwrap();
+        let span = span!(step, bf16, x, bf16::NAN);
+        let inputs = span.read().range(0..x.len()).unwrap();
         let parts = made.each_ref().map(|(_, values)| products(&x64, values, columns));
         let all: usize = outputs.iter().sum();
-        let mut out = step.scratch.take::<f32>(rows * all).unwrap();
-        step.on.write(&mut out, &vec![f32::NAN; rows * all]).unwrap();
-        project_tiled_f32(step.on, &kernels, &mut out, &matrices, inputs.read(), rows).unwrap();
+        let mut out = span!(step, f32, vec![f32::NAN; rows * all], f32::NAN);
+        project_tiled_f32(step.on, &kernels, &mut out.range(0..rows * all).unwrap(), &matrices, inputs, rows).unwrap();
         let expected: Vec<f64> =
             (0..rows).flat_map(|row| parts.iter().flat_map(move |part| part[row].clone())).collect();
-        let far = distance(read!(step, f32, out).iter().map(|x| f64::from(*x)), &expected);
+        let far = distance(read_whole!(step, f32, out).iter().map(|x| f64::from(*x)), &expected);
         assert!(far < within, "{} {rows} x {columns} to {outputs:?}: {far}", B::NAME);
-        let mut out = step.scratch.take::<bf16>(rows * outputs[2]).unwrap();
-        step.on.write(&mut out, &vec![bf16::NAN; rows * outputs[2]]).unwrap();
-        let gelu = Activation::GeluTanh;
-        project_tiled_gated(step.on, &kernels, &mut out, pair, inputs.read(), (rows, gelu)).unwrap();
+        let mut out = span!(step, bf16, vec![bf16::NAN; rows * outputs[2]], bf16::NAN);
+        let (gelu, of) = (Activation::GeluTanh, &mut out.range(0..rows * outputs[2]).unwrap());
+        project_tiled_gated(step.on, &kernels, of, pair, inputs, (rows, gelu)).unwrap();
         let ups = products(&x64, &up.1, columns);
         let gates = parts[2].iter().flatten().map(|gate| activated(gelu, *gate));
         let expected: Vec<f64> = gates.zip(ups.iter().flatten()).map(|(gate, up)| gate * up).collect();
-        let far = distance(wide(&read!(step, bf16, out)), &expected);
+        let far = distance(wide(&read_whole!(step, bf16, out)), &expected);
         assert!(far < 8e-3, "{} {rows} x {columns}: gated {far}", B::NAME);
     }
 }

@@ -24,7 +24,27 @@ macro_rules! read {
     }};
 }
 
-use read;
+/// A span of these values in the step's scratch, behind which is what is no number.
+macro_rules! span {
+    ($step:ident, $element:ty, $values:expr, $behind:expr) => {{
+        let all = [&$values[..], &[$behind; 1024]].concat();
+        let mut span = $step.scratch.take::<$element>(all.len()).unwrap();
+        $step.on.write(&mut span, &all).unwrap();
+        span
+    }};
+}
+
+/// Reads such a span back, and sees that nothing was written behind it.
+macro_rules! read_whole {
+    ($step:ident, $element:ty, $span:expr) => {{
+        let mut found = read!($step, $element, $span);
+        let behind = found.split_off($span.len() - 1024);
+        assert!(behind.iter().all(|x| x.is_nan()), "written behind the last row");
+        found
+    }};
+}
+
+use {read, read_whole, span};
 
 fn rig() -> Option<Rig> {
     Rig::new(Bytes::mib(64), pool(16, 16 * 64, 8), TableSpec { rows: 2, columns: 4 })
@@ -67,42 +87,38 @@ fn every_shape<B: Random>(within: f64) {
             (0..rows).flat_map(|row| parts.iter().flat_map(move |part| part[row].clone())).collect();
         let all = outputs.iter().sum::<usize>();
         let mut step = engine.step(&mut stream).unwrap();
-        let mut span = step.scratch.take::<bf16>(x.len()).unwrap();
-        step.on.write(&mut span, &x).unwrap();
-        let x = span;
-        let mut spans = Vec::new();
-        for (tiles, _) in &made {
-            let mut span = step.scratch.take::<u8>(tiles.len()).unwrap();
-            step.on.write(&mut span, tiles).unwrap();
-            spans.push(span);
-        }
+        let span = span!(step, bf16, x, bf16::NAN);
+        let x = span.read().range(0..rows * columns).unwrap();
+        let spans: Vec<_> = made.iter().map(|(tiles, _)| span!(step, u8, tiles, 0xff)).collect();
         let matrices: Vec<_> = spans
             .iter()
             .zip(&outputs)
-            .map(|(span, outputs)| TiledMatrix::new(span.read(), B::TILING, *outputs, columns).unwrap().at_rest())
+            .map(|(span, outputs)| {
+                let tiles = span.read().range(0..span.len() - 1024).unwrap();
+                TiledMatrix::new(tiles, B::TILING, *outputs, columns).unwrap().at_rest()
+            })
             .collect();
         let case = format!("{} {rows} x {columns} to {outputs:?}", B::NAME);
 
-        let mut out = step.scratch.take::<f32>(rows * all).unwrap();
-        step.on.write(&mut out, &vec![f32::NAN; rows * all]).unwrap();
-        project_tiled_f32(step.on, &kernels, &mut out, &matrices, x.read(), rows).unwrap();
-        let first = read!(step, f32, out);
+        let mut out = span!(step, f32, vec![f32::NAN; rows * all], f32::NAN);
+        project_tiled_f32(step.on, &kernels, &mut out.range(0..rows * all).unwrap(), &matrices, x, rows).unwrap();
+        let first = read_whole!(step, f32, out);
         let far = distance(first.iter().map(|x| f64::from(*x)), &expected);
         assert!(far < within, "{case}: {far}");
         worst = worst.max(far);
-        project_tiled_f32(step.on, &kernels, &mut out, &matrices, x.read(), rows).unwrap();
-        assert!(read!(step, f32, out) == first, "{case}: the same inputs gave other bits");
+        project_tiled_f32(step.on, &kernels, &mut out.range(0..rows * all).unwrap(), &matrices, x, rows).unwrap();
+        assert!(read_whole!(step, f32, out) == first, "{case}: the same inputs gave other bits");
 
         let mut out = step.scratch.take::<bf16>(rows * all).unwrap();
         step.on.write(&mut out, &vec![bf16::NAN; rows * all]).unwrap();
-        project_tiled(step.on, &kernels, &mut out, &matrices, x.read(), rows).unwrap();
+        project_tiled(step.on, &kernels, &mut out, &matrices, x, rows).unwrap();
         let far = distance(wide(&read!(step, bf16, out)), &expected);
         assert!(far < 4.2e-3, "{case}: bf16 {far}");
 
         let before = rng.f32s(rows * outputs[0]);
         let mut out = step.scratch.take::<f32>(before.len()).unwrap();
         step.on.write(&mut out, &before).unwrap();
-        project_tiled_add(step.on, &kernels, &mut out, matrices[0], x.read(), rows).unwrap();
+        project_tiled_add(step.on, &kernels, &mut out, matrices[0], x, rows).unwrap();
         let sum: Vec<f64> = parts[0].iter().flatten().zip(&before).map(|(x, y)| x + f64::from(*y)).collect();
         let far = distance(read!(step, f32, out).iter().map(|x| f64::from(*x)), &sum);
         assert!(far < within, "{case}: add {far}");
@@ -111,14 +127,14 @@ fn every_shape<B: Random>(within: f64) {
         let mut span = step.scratch.take::<u8>(other.len()).unwrap();
         step.on.write(&mut span, &other).unwrap();
         let pair = [matrices[0], TiledMatrix::new(span.read(), B::TILING, outputs[0], columns).unwrap()];
-        let mut out = step.scratch.take::<bf16>(rows * outputs[0]).unwrap();
-        step.on.write(&mut out, &vec![bf16::NAN; rows * outputs[0]]).unwrap();
+        let mut out = span!(step, bf16, vec![bf16::NAN; rows * outputs[0]], bf16::NAN);
         let activation = if rows == 1 || rows == 9 { Activation::GeluTanh } else { Activation::Silu };
-        project_tiled_gated(step.on, &kernels, &mut out, pair, x.read(), (rows, activation)).unwrap();
+        let of = &mut out.range(0..rows * outputs[0]).unwrap();
+        project_tiled_gated(step.on, &kernels, of, pair, x, (rows, activation)).unwrap();
         let up = products(&x64, &values, columns);
         let gated = |(gate, up): (&f64, &f64)| activated(activation, *gate) * up;
         let expected: Vec<f64> = parts[0].iter().flatten().zip(up.iter().flatten()).map(gated).collect();
-        let far = distance(wide(&read!(step, bf16, out)), &expected);
+        let far = distance(wide(&read_whole!(step, bf16, out)), &expected);
         assert!(far < 8e-3, "{case}: gated {far}");
     }
     println!("{}: {worst:.2e}", B::NAME);

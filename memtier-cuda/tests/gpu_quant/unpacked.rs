@@ -8,7 +8,7 @@ use memtier_cuda::{
 
 use crate::{
     blocks::{Random, matrix},
-    read, rig,
+    read, rig, span,
     support::{Rig, Rng, Toy, distance, sized, wide},
 };
 
@@ -16,13 +16,12 @@ use crate::{
 fn rows_again<B: Random>(within: f64) {
     let Some(Rig { kernels, mut engine, mut stream, .. }) = rig() else { return };
     let mut rng = Rng(53);
-    for (rows, blocks) in [(1, 1), (33, 3), (130, 5)] {
+    for (rows, blocks) in [(1, 1), (33, 3), (130, 5), (32, 2)] {
         let columns = blocks * B::PER;
         let (tiles, values) = matrix::<B>(&mut rng, rows, columns);
         let mut step = engine.step(&mut stream).unwrap();
-        let mut span = step.scratch.take::<u8>(tiles.len()).unwrap();
-        step.on.write(&mut span, &tiles).unwrap();
-        let matrix = TiledMatrix::new(span.read(), B::TILING, rows, columns).unwrap();
+        let span = span!(step, u8, tiles, 0xff);
+        let matrix = TiledMatrix::new(span.read().range(0..tiles.len()).unwrap(), B::TILING, rows, columns).unwrap();
         // Nothing is written behind the last row.
         let mut out = step.scratch.take::<bf16>(rows * columns + 512).unwrap();
         step.on.write(&mut out, &vec![bf16::NAN; rows * columns + 512]).unwrap();
