@@ -139,8 +139,9 @@ fn products_of_many_rows() {
             look(&mut rig, &kernels, 35, columns, &outputs, front);
         }
     }
+    // In order: also rows whose pieces are of all eight warps, as many of each.
     let kernels = rig.kernels.clone().batch_invariant(true);
-    for (rows, columns, outputs) in [(67, 72, 2800), (33, 2056, 6150)] {
+    for (rows, columns, outputs) in [(67, 72, 2800), (67, 1024, 2800), (33, 2560, 6150)] {
         look(&mut rig, &kernels, rows, columns, &[outputs], 8);
     }
 }
