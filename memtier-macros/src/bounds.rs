@@ -5,7 +5,7 @@
 
 use proc_macro2::{Span, TokenStream, TokenTree};
 use quote::{ToTokens, quote, quote_spanned};
-use syn::{Generics, Path, Type, WherePredicate, spanned::Spanned};
+use syn::{GenericArgument, Generics, Path, PathArguments, PathSegment, Type, WherePredicate, spanned::Spanned};
 
 use crate::{
     attr::Tier,
@@ -28,13 +28,27 @@ const VALUES: [(&str, &str); 6] = [
     ("char", "`u32`"),
 ];
 
-/// Containers of the host: what is in them may be a field, they are none.
-pub(crate) const WRAPPERS: [&str; 11] =
-    ["Option", "Vec", "Box", "Arc", "Rc", "Cow", "Cell", "RefCell", "Mutex", "RwLock", "SmallVec"];
+/// Containers of the host: what is in them may be a field, they are none. Not `Cell`: models have cells of their own.
+const WRAPPERS: [&str; 10] = ["Option", "Vec", "Box", "Arc", "Rc", "Cow", "RefCell", "Mutex", "RwLock", "SmallVec"];
 
-/// Whether a type is one of them, by its name.
+/// Whether a type is one of them, by its name and by what it contains: a `Box` of nothing is an author's own.
 pub(crate) fn is_wrapper(ty: &Type) -> bool {
-    last_name(ty).is_some_and(|name| WRAPPERS.contains(&name.as_str()))
+    first_argument(ty).is_some() && last_name(ty).is_some_and(|name| WRAPPERS.contains(&name.as_str()))
+}
+
+/// The first type in `<..>`.
+pub(crate) fn first_argument(ty: &Type) -> Option<&Type> {
+    let Type::Path(path) = peel(ty) else { return None };
+    first_of(path.path.segments.last()?)
+}
+
+/// The same of the last segment of a path.
+pub(crate) fn first_of(segment: &PathSegment) -> Option<&Type> {
+    let PathArguments::AngleBracketed(arguments) = &segment.arguments else { return None };
+    arguments.args.iter().find_map(|argument| match argument {
+        GenericArgument::Type(ty) => Some(ty),
+        _ => None,
+    })
 }
 
 /// Whether a type is certainly an element, by its name.
@@ -69,7 +83,8 @@ pub(crate) fn place(ty: &Type) -> Span {
     }
 }
 
-fn last_name(ty: &Type) -> Option<String> {
+/// The last name of a type that is a path.
+pub(crate) fn last_name(ty: &Type) -> Option<String> {
     match peel(ty) {
         Type::Path(path) if path.qself.is_none() => path.path.segments.last().map(|last| last.ident.to_string()),
         _ => None,

@@ -1,11 +1,11 @@
 //! Whether a declaration makes sense as a whole: everything that one attribute alone cannot tell.
 
-use proc_macro2::Span;
+use proc_macro2::{Ident, Span};
 use syn::{Expr, Lit, Type, spanned::Spanned, visit::Visit};
 
 use crate::{
     attr::FIELD,
-    bounds::{WRAPPERS, instead_of, is_packed, is_value},
+    bounds::{first_argument, instead_of, is_packed, is_value, is_wrapper, last_name},
     model::{Bundle, Field, Head, Kind, Space, Storage, parameter, peel},
     report::{Errors, text},
 };
@@ -55,7 +55,7 @@ fn packed(head: &Head, errors: &mut Errors) {
 
 /// A nested storage that cannot be one whatever it is.
 fn nested_type(model: &Storage, ty: &Type, errors: &mut Errors) {
-    if named(ty).is_some_and(|name| model.head.ident == name) {
+    if is_just(ty, &model.head.ident) {
         errors.mark(
             ty,
             format!("`{}` would hold itself, and have no size: what repeats is an array of another storage", text(ty)),
@@ -75,12 +75,18 @@ fn nested_type(model: &Storage, ty: &Type, errors: &mut Errors) {
     }
 }
 
-/// The last name of a type.
-fn named(ty: &Type) -> Option<String> {
-    match peel(ty) {
-        Type::Path(path) if path.qself.is_none() => path.path.segments.last().map(|last| last.ident.to_string()),
-        _ => None,
-    }
+/// Whether a type is this name and no path: what another module has by that name is another type.
+fn is_just(ty: &Type, name: &Ident) -> bool {
+    matches!(peel(ty), Type::Path(path) if path.qself.is_none() && path.path.segments.len() == 1 && last_name(ty).is_some_and(|last| *name == last))
+}
+
+/// The name of what memtier is taken to have by this name: alone, or at a path from `memtier`. An author's own type of such a name is at a path
+/// of theirs, `self::Stream`, or has no argument.
+fn of_memtier(ty: &Type) -> Option<String> {
+    let Type::Path(path) = peel(ty) else { return None };
+    let first = path.path.segments.first()?;
+    let ours = path.path.segments.len() == 1 || first.ident == "memtier";
+    last_name(ty).filter(|name| ours && (first_argument(ty).is_some() || name == "ScratchStack"))
 }
 
 pub(crate) fn bundle(model: &Bundle, errors: &mut Errors) {
@@ -145,14 +151,18 @@ fn instead_of_part(name: &str, ty: &Type) -> Option<String> {
             }
         }
         Type::Tuple(_) => "parts have names: give each its own field".to_owned(),
-        _ => match named(ty).as_deref() {
-            _ if bare(ty).is_some_and(is_value) => {
-                let item = bare(ty).map(text).unwrap_or_default();
-                format!(
-                    "`{spelling}` is host memory, which no plan has seen: put `{item}` in a `#[tier(..)]` struct with a `#[shape(..)]`, or \
-                     keep it in a struct of yours, beside the engine"
-                )
-            }
+        _ if bare(ty).is_some_and(is_value) => {
+            let item = bare(ty).map(text).unwrap_or_default();
+            format!(
+                "`{spelling}` is host memory, which no plan has seen: put `{item}` in a `#[tier(..)]` struct with a `#[shape(..)]`, or \
+                 keep it in a struct of yours, beside the engine"
+            )
+        }
+        _ if is_wrapper(ty) && !last_name(ty).is_some_and(|name| name == "Vec" || name == "Option") => {
+            let inner = first_argument(ty).map_or_else(|| "..".to_owned(), text);
+            format!("a bundle owns its parts, and the engine the bundle: write `{name}: {inner}`")
+        }
+        _ => match of_memtier(ty).as_deref() {
             Some("Stream") => format!(
                 "a `{spelling}` is no part: declare it by itself, `engine.declare(StreamSpec {{ .. }})`, open it with \
                  `engine.open_stream(line)`, and keep it beside the engine"
@@ -167,24 +177,10 @@ fn instead_of_part(name: &str, ty: &Type) -> Option<String> {
             Some("ScratchStack" | "ScratchFrame") => {
                 "scratch belongs to a stream: take it in a step, with `step.scratch.take(..)`".to_owned()
             }
-            Some("Box" | "Arc" | "Rc" | "Cow" | "RefCell" | "Mutex" | "RwLock") => {
-                let inner = first_argument(ty).map_or_else(|| "..".to_owned(), text);
-                format!("a bundle owns its parts, and the engine the bundle: write `{}: {inner}`", name)
-            }
             _ => return None,
         },
     };
     Some(instead)
-}
-
-/// The first type in `<..>`.
-fn first_argument(ty: &Type) -> Option<&Type> {
-    let Type::Path(path) = peel(ty) else { return None };
-    let syn::PathArguments::AngleBracketed(arguments) = &path.path.segments.last()?.arguments else { return None };
-    arguments.args.iter().find_map(|argument| match argument {
-        syn::GenericArgument::Type(ty) => Some(ty),
-        _ => None,
-    })
 }
 
 fn element(field: &Field, ty: &Type, errors: &mut Errors) {
@@ -279,9 +275,7 @@ fn broken(field: &Field, ty: &Type, errors: &mut Errors) {
             let inner = first_argument(ty).map(text).unwrap_or_else(|| "..".to_owned());
             let item = bare(ty).map(text).unwrap_or_default();
             match last.as_deref() {
-                Some("Option")
-                    if first_argument(ty).is_some_and(|inner| named(inner).is_some_and(|name| name == "Vec")) =>
-                {
+                Some("Option") if first_argument(ty).and_then(last_name).is_some_and(|name| name == "Vec") => {
                     format!(
                         "what the configuration may leave out is written `#[when(condition)] {name}: [{item}; count]`"
                     )
@@ -316,7 +310,7 @@ fn bare(ty: &Type) -> Option<&Type> {
     match peel(ty) {
         Type::Array(array) => bare(&array.elem).or(Some(&array.elem)),
         Type::Slice(slice) => bare(&slice.elem).or(Some(&slice.elem)),
-        inner if named(inner).is_some_and(|name| WRAPPERS.contains(&name.as_str())) => {
+        inner if is_wrapper(inner) => {
             let first = first_argument(inner)?;
             bare(first).or(Some(first))
         }

@@ -236,6 +236,9 @@ pub fn tier(args: TokenStream, item: TokenStream) -> TokenStream {
 ///
 /// `space = S` says which parameter it is, or names a space, where that is not clear; `crate = path` says where `memtier` is, when that
 /// is not `::memtier`.
+///
+/// A part is told by its name from what is often taken for one (`Stream<..>`, `Ticket<..>`, `Arc<..>`): a storage of yours that has such a name
+/// and an argument is written with its path, `self::Stream<S>`.
 #[proc_macro_attribute]
 pub fn graph_captured(args: TokenStream, item: TokenStream) -> TokenStream {
     handoff::bundle(args.into(), item.into()).into()

@@ -113,6 +113,10 @@ fn early_reads(kernel: &str) -> Vec<(String, From)> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::kernels::{
+        entries::ENTRIES,
+        sources::{HEADERS, SOURCES},
+    };
 
     #[test]
     fn reads_are_followed_to_the_arguments_that_they_come_from() {
@@ -149,10 +153,6 @@ $L__2:
         assert_eq!(found[0].0, "early");
         assert_eq!(reads, [("ld.g", vec![0, 2]), ("cp.a", vec![1])]);
     }
-    use crate::kernels::{
-        entries::ENTRIES,
-        sources::{HEADERS, SOURCES},
-    };
 
     #[test]
     fn kernels_that_start_early_wait_and_no_others_need_to() {

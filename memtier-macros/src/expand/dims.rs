@@ -167,10 +167,16 @@ impl Visit<'_> for Foreign {
     }
 }
 
-/// Every name that a pattern in the expression binds.
+/// Every name that a pattern in the expression binds, and every function that is written in it.
 struct Bound(Vec<Ident>);
 
 impl Visit<'_> for Bound {
+    fn visit_item(&mut self, item: &syn::Item) {
+        if let syn::Item::Fn(function) = item {
+            self.0.push(function.sig.ident.clone());
+        }
+    }
+
     fn visit_pat(&mut self, pat: &Pat) {
         if let Pat::Ident(ident) = pat {
             self.0.push(ident.ident.clone());
@@ -231,6 +237,10 @@ impl Rewriter<'_> {
 
 impl VisitMut for Rewriter<'_> {
     fn visit_expr_mut(&mut self, expr: &mut Expr) {
+        // What the compiler computes has no dims to look at.
+        if matches!(expr, Expr::Const(_)) {
+            return;
+        }
         // `function(arguments)`: a method of the dims.
         if let Expr::Call(call) = expr
             && let Expr::Path(path) = bare(&call.func)
@@ -309,6 +319,8 @@ mod tests {
             "__mt_dims.widths.iter().map(|heads| heads * width).sum()",
         );
         is("{ let hidden = 3; hidden }", "{ let hidden = 3; hidden }");
+        is("const { 4 * ROWS }", "const { 4 * ROWS }");
+        is("{ fn of(n: usize) -> usize { n * 2 } of(4) }", "{ fn of(n: usize) -> usize { n * 2 } of(4) }");
     }
 
     #[test]

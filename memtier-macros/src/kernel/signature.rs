@@ -8,7 +8,10 @@ use syn::{
 };
 
 use super::types::{ELEMENTS, SCALARS};
-use crate::report::{Errors, closest, text};
+use crate::{
+    bounds::{first_of, last_name},
+    report::{Errors, closest, text},
+};
 
 /// `pub fn scale(out: Out<f32>, x: In<f32>, n: u32);`
 pub(super) struct Declaration {
@@ -158,7 +161,7 @@ fn kind(ty: &Type) -> Result<Kind> {
                 syn::TypeParamBound::Trait(bound) => bound.path.segments.last(),
                 _ => None,
             });
-            let item = role.and_then(first_type).map_or_else(|| "f32".to_owned(), text);
+            let item = role.and_then(first_of).map_or_else(|| "f32".to_owned(), text);
             let role = if role.is_some_and(|role| role.ident == "Output") { "Out" } else { "In" };
             refuse(format!("callers pass spans, the declaration names what is in them: write `{role}<{item}>`"))
         }
@@ -203,22 +206,6 @@ fn kind(ty: &Type) -> Result<Kind> {
 /// What callers pass.
 const SPANS: [&str; 3] = ["StableSpan", "StableSpanMut", "DeviceSpan"];
 
-fn last_name(ty: &Type) -> Option<String> {
-    match crate::model::peel(ty) {
-        Type::Path(path) if path.qself.is_none() => path.path.segments.last().map(|last| last.ident.to_string()),
-        _ => None,
-    }
-}
-
-/// The first type in `<..>`.
-fn first_type(segment: &syn::PathSegment) -> Option<&Type> {
-    let PathArguments::AngleBracketed(arguments) = &segment.arguments else { return None };
-    arguments.args.iter().find_map(|argument| match argument {
-        GenericArgument::Type(ty) => Some(ty),
-        _ => None,
-    })
-}
-
 /// The element in `[f32]`, `&f32`, `Vec<f32>`, `StableSpan<'_, f32, P>`, and in `f32`.
 fn inside(item: &Type) -> &Type {
     match crate::model::peel(item) {
@@ -228,7 +215,7 @@ fn inside(item: &Type) -> &Type {
         Type::Ptr(pointer) => inside(&pointer.elem),
         Type::Path(path) => match path.path.segments.last() {
             Some(last) if last.ident == "Vec" || last.ident == "Box" || SPANS.iter().any(|span| last.ident == span) => {
-                first_type(last).map_or(item, inside)
+                first_of(last).map_or(item, inside)
             }
             _ => item,
         },
