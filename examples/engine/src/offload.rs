@@ -55,6 +55,8 @@ pub(crate) struct Part {
     pub(crate) context: Bytes,
     /// What nobody has taken of the device, where that is known: a plan that wants more is refused.
     pub(crate) free: Option<Bytes>,
+    /// What was taken since the device was open, by memtier or by libraries.
+    pub(crate) taken: Bytes,
     /// Whether it is on the device, so that fewer layers make it smaller.
     on_device: bool,
 }
@@ -95,7 +97,7 @@ impl Assignment {
         };
         let host = if settings.gpu_layers.is_some() { settings.budget } else { budget };
         let arch = arch.part(count..all, true)?;
-        let main = Part { name, arch, budget: host, reserve: None, context: Bytes::ZERO, free: None, on_device: false };
+        let main = Part::new(name, arch, host, false);
         Ok(Assignment { main, front: (count > 0).then_some(on_device) })
     }
 
@@ -107,6 +109,7 @@ impl Assignment {
         self.main.reserve = reserve::remembered::<S>(ops, arch, settings).0;
         if settings.reserve_file.is_some() {
             self.main.context = S::context(ops);
+            self.main.taken = S::used(ops).unwrap_or_default().beyond(self.main.context);
         }
         self.main.free = S::free(ops);
     }
@@ -121,10 +124,15 @@ fn on_device(arch: &Arch, plan: OffloadPlan, budget: Bytes) -> Result<Part, Engi
         count => format!("device: layers 0 to {}", count.saturating_sub(1)),
     };
     let arch = arch.part(0..count, plan.holds_outside())?;
-    Ok(Part { name, arch, budget, reserve: None, context: Bytes::ZERO, free: None, on_device: true })
+    Ok(Part::new(name, arch, budget, true))
 }
 
 impl Part {
+    fn new(name: String, arch: Arch, budget: Bytes, on_device: bool) -> Self {
+        let (context, taken) = (Bytes::ZERO, Bytes::ZERO);
+        Part { name, arch, budget, reserve: None, context, free: None, taken, on_device }
+    }
+
     /// What the part asks for under a configuration, of which `gpu_layers` decides the layers where it is on the device.
     ///
     /// # Errors
@@ -158,14 +166,11 @@ impl Part {
         let limits =
             Limits { graphs: graphs(settings), graph_bytes: S::GRAPH_BYTES, ..Limits::new(S::NAME, self.budget) };
         let limits = Limits { context: self.context, ..limits };
+        let limits = Limits { library_reserve: self.library_reserve::<S>(), ..limits };
         let limits = match self.reserve {
-            None if self.context.is_zero() => limits,
-            None => Limits { library_reserve: S::ASSUMED_RESERVE, ..limits },
+            None => limits,
             // What was measured has the graphs in it.
-            Some(library_reserve) => {
-                let library_source = ReserveSource::Remembered;
-                Limits { library_reserve, library_source, graph_bytes: Bytes::ZERO, ..limits }
-            }
+            Some(_) => Limits { library_source: ReserveSource::Remembered, graph_bytes: Bytes::ZERO, ..limits },
         };
         PlanRequest {
             limits,
@@ -175,16 +180,29 @@ impl Part {
         }
     }
 
-    /// Refuses a plan that the device has no room for, whatever its budget says.
+    /// What is planned for libraries: what was measured, or where the driver's context is charged and nothing was, a guess.
+    fn library_reserve<S: Compute>(&self) -> Bytes {
+        let guess = if self.context.is_zero() { Bytes::ZERO } else { S::ASSUMED_RESERVE };
+        self.reserve.unwrap_or(guess)
+    }
+
+    /// Refuses a plan that the device has no room for, whatever its budget says. `kept` of it is memtier's already.
     ///
     /// # Errors
     /// [`EngineError::DeviceFull`].
-    pub(crate) fn check_room(&self, plan: &MemoryPlan) -> Result<(), EngineError> {
-        let wanted = plan.total().beyond(self.context);
+    pub(crate) fn check_room<S: Compute>(&self, plan: &MemoryPlan, kept: Bytes) -> Result<(), EngineError> {
+        let wanted = self.wanted(plan.total(), kept, self.library_reserve::<S>());
         match self.free {
             Some(free) if wanted > free => Err(EngineError::DeviceFull { wanted, free }),
             _ => Ok(()),
         }
+    }
+
+    /// What of a plan is not taken yet: its context is, what is kept is, and so are the kernels that are loaded, which are part of
+    /// its `reserve`. More than that somebody else has taken.
+    fn wanted(&self, total: Bytes, kept: Bytes, reserve: Bytes) -> Bytes {
+        let libraries = self.taken.beyond(kept).min(reserve);
+        total.beyond(self.context).beyond(kept).beyond(libraries)
     }
 
     /// A refusal of this part, by name where it is not the only one.
@@ -226,7 +244,7 @@ impl Part {
         let request = self.request::<S>(whole, settings, &reprice);
         let (_, engine, ..) = self.declare::<S>(whole, settings, device)?;
         let plan = engine.preview(request).map_err(|refused| self.refused(settings, refused))?;
-        self.check_room(&plan).map(|()| plan)
+        self.check_room::<S>(&plan, Bytes::ZERO).map(|()| plan)
     }
 
     fn fits(&self, whole: &Arch, settings: &Settings) -> bool {
@@ -243,3 +261,34 @@ fn graphs(settings: &Settings) -> u32 {
 
 /// A device, its engine before the plan, and the names of what was declared.
 pub(crate) type Declared<S> = (Device, Engine<Loading>, <Model<S> as Bundle>::Lines, Line<Stream<S>>);
+
+#[cfg(test)]
+mod tests {
+    use memtier_model::write::TinyModel;
+
+    use super::*;
+    use crate::ModelFile;
+
+    #[test]
+    fn what_a_plan_wants_is_what_nobody_has_taken_for_it_yet() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        std::fs::write(&file, TinyModel::llama(5).to_gguf().unwrap().to_bytes()).unwrap();
+        let settings = Settings::default();
+        let arch = settings.arch(&ModelFile::open(file.path()).unwrap()).unwrap();
+        let mib = Bytes::mib;
+        let part = |context, taken| Part {
+            context: mib(context),
+            taken: mib(taken),
+            ..Part::new(String::new(), arch.clone(), mib(1000), false)
+        };
+        // Without a reserve file nothing is charged but the plan's own memory.
+        assert_eq!(part(0, 0).wanted(mib(900), mib(0), mib(0)), mib(900));
+        // Of 500 of context and 100 of reserve the context is there, and the kernels: 60 of the reserve.
+        assert_eq!(part(500, 60).wanted(mib(900), mib(0), mib(100)), mib(340));
+        // What others took since is not ours.
+        assert_eq!(part(500, 4000).wanted(mib(900), mib(0), mib(100)), mib(300));
+        // A swap keeps 200, which the driver counts as well.
+        assert_eq!(part(500, 260).wanted(mib(900), mib(200), mib(100)), mib(140));
+        assert_eq!(part(0, 0).wanted(mib(900), mib(200), mib(0)), mib(700));
+    }
+}

@@ -57,9 +57,11 @@ pub(super) fn carve<S: Compute>(
 ) -> Result<Carved<S>, EngineError> {
     let (device, engine, lines, stream) = part.declare::<S>(whole, settings, device)?;
     let reprice = |config: &memtier::plan::Config| part.demands::<S>(whole, config);
-    let engine = engine.plan(part.request::<S>(whole, settings, &reprice));
-    let engine = engine.map_err(|refused| part.refused(settings, refused.report))?;
-    part.check_room(engine.memory_plan())?;
+    let request = || part.request::<S>(whole, settings, &reprice);
+    // `plan` takes the first of the memory already.
+    let weighed = engine.preview(request()).map_err(|refused| part.refused(settings, refused))?;
+    part.check_room::<S>(&weighed, Bytes::ZERO)?;
+    let engine = engine.plan(request()).map_err(|refused| part.refused(settings, refused.report))?;
     let mut engine = engine.carve(lines).map_err(|failed| failed.error)?;
     let stream = engine.open_stream(stream)?;
     Ok(Carved { engine, stream, device })

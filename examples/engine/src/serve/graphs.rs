@@ -1,7 +1,7 @@
 //! Decode passes recorded once and replayed: one graph for each number of requests.
 
 use memtier::{
-    Engine, LaunchError, RecordError, ScratchFull, Serving, Step, Stream,
+    Engine, LaunchError, RecordError, Serving, Step, Stream,
     account::{GraphCache, GraphStats},
 };
 
@@ -75,9 +75,4 @@ impl<S: Compute> Graphs<S> {
         let graphs = self.cache.as_mut().map(GraphCache::drain).unwrap_or_default();
         graphs.into_iter().try_for_each(|(_, graph)| Ok(engine.forget(graph)?))
     }
-}
-
-#[allow(dead_code, reason = "documents which error scratch has in a capture")]
-fn scratch_error(full: ScratchFull) -> LaunchError {
-    full.into()
 }

@@ -90,7 +90,9 @@ impl<S: Compute> Llm<S> {
         drop((queue, prefixes, old));
         let scratch = engine.step(&mut stream)?.scratch.left();
         let (mut engine, kept) = engine.drain()?.end_model();
-        let Assignment { main, .. } = Assignment::decide(&arch, &settings)?;
+        let mut assignment = Assignment::decide(&arch, &settings)?;
+        assignment.charge::<S>(&ops, &arch, &settings);
+        let Assignment { main, .. } = assignment;
         let config = settings.config(&arch);
         let spec = model::spec::<S>(&main.arch, &config);
         let lines = ModelLines {
@@ -111,8 +113,10 @@ impl<S: Compute> Llm<S> {
         let needed = model::stream_spec::<S>(&main.arch, &config)?;
         let line = (needed.scratch > scratch).then(|| engine.declare(needed));
         let reprice = |config: &memtier::plan::Config| main.demands::<S>(&arch, config);
-        let engine = engine.plan(main.request::<S>(&arch, &settings, &reprice));
-        let engine = engine.map_err(|refused| main.refused(&settings, refused.report))?;
+        let request = || main.request::<S>(&arch, &settings, &reprice);
+        let weighed = engine.preview(request()).map_err(|refused| main.refused(&settings, refused))?;
+        main.check_room::<S>(&weighed, device.resident().unwrap_or_default())?;
+        let engine = engine.plan(request()).map_err(|refused| main.refused(&settings, refused.report))?;
         let mut engine = engine.carve(lines).map_err(|failed| failed.error)?;
         if let Some(line) = line {
             stream = engine.open_stream(line)?;
