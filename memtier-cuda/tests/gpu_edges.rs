@@ -83,6 +83,16 @@ fn look(page: usize, set: bool, gone: &[(usize, usize)], asked: &[(u32, u32)], s
         let random = |_| Some((0..2 * page * DIM).map(|_| f16::from_f32(rng.normal())).collect::<Vec<_>>());
         (0..pages).map(random).collect::<Vec<_>>()
     });
+    // Behind the last token that anybody sees of a row is no number.
+    for (row, pages) in contents.iter_mut().enumerate() {
+        let most = asked.iter().filter(|it| it.0 as usize == row).map(|it| it.1 as usize).max().unwrap_or(0);
+        for token in most..pages.len() * page {
+            let Some(content) = &mut pages[token / page] else { continue };
+            for part in 0..2 {
+                content[(part * page + token % page) * DIM..][..DIM].fill(f16::NAN);
+            }
+        }
+    }
     for (row, index) in gone {
         tickets[*row].evict(*index);
         contents[*row][*index] = None;
@@ -171,6 +181,7 @@ fn pages_of_an_odd_number_of_tiles() {
     for page in [48, 80, 112] {
         let whole = (COLUMNS * page) as u32;
         look(page, true, &[], &[(0, whole), (1, whole - page as u32), (0, 49), (0, 48), (1, 47), (0, whole - 1)], 2);
+        look(page, true, &[], &[(0, 49), (0, 33), (1, 47)], 2);
     }
 }
 
