@@ -6,15 +6,13 @@
 mod common;
 mod reference;
 
-use std::process::Command;
-
 use common::{
     GEMMA3, RealModel, SMOLLM2, Temporary, fixture_text,
     gpu::{for_gpu, on_gpu, sized},
     quantised::few_bits,
     tiny_file,
 };
-use memtier::{Bytes, Cuda, Device, Engine, Limits, Space, Stream, StreamSpec, plan::KvDtype};
+use memtier::{Bytes, Cuda, plan::KvDtype};
 use memtier_engine::{
     EngineError, Llm, ModelFile, Sampling, Settings,
     arch::Arch,
@@ -408,61 +406,6 @@ fn what_is_not_served_on_a_gpu_is_refused() {
     let few = Settings { budget: Bytes::mib(1), ..settings(&gpu) };
     let refused = Llm::<Cuda>::open_on(gpu, &file, &few, None, &mut |_| ()).err().unwrap();
     assert!(matches!(refused, EngineError::Plan(_)), "{refused}");
-}
-
-/// In a process of its own: other tests take and give back memory of the same device.
-const ALONE: &str = "MEMTIER_TEST_ALONE";
-
-#[test]
-fn a_plan_that_the_device_has_no_room_for_takes_nothing() {
-    let Some(gpu) = gpu() else { return };
-    if std::env::var_os(ALONE).is_none() {
-        let mut again = Command::new(std::env::current_exe().unwrap());
-        again.args(["--exact", "a_plan_that_the_device_has_no_room_for_takes_nothing", "--nocapture"]).env(ALONE, "1");
-        let output = again.output().unwrap();
-        let said = String::from_utf8_lossy(&output.stdout);
-        assert!(
-            output.status.success() && said.contains("1 passed"),
-            "{said}{}",
-            String::from_utf8_lossy(&output.stderr)
-        );
-        return;
-    }
-    let [(_, file), ..] = tiny("no_room");
-    let file = ModelFile::open(file.path()).unwrap();
-    // A budget that the device does not have, and a plan that needs it: some 300 GB of keys and values.
-    let much = Settings { budget: Bytes::gib(1 << 12), max_batch: 128, max_seq_len: 1 << 22, ..settings(&gpu) };
-    let before = gpu.backend().memory().unwrap();
-    let refused = [
-        Llm::<Cuda>::open_on(gpu.clone(), &file, &much, None, &mut |_| ()).err().unwrap(),
-        Llm::<Cuda>::plan_on(&gpu, &file, &much).err().unwrap(),
-    ];
-    for refused in refused {
-        let EngineError::DeviceFull { wanted, free } = refused else { panic!("{refused}") };
-        assert!(free == before.free && wanted > before.total, "{wanted}, {free}");
-        let says = refused.to_string();
-        assert!(
-            says.contains(&format!("--budget {}MiB", free.in_mib())) && says.contains(&wanted.to_string()),
-            "{says}"
-        );
-    }
-    assert_eq!(gpu.backend().memory().unwrap(), before, "nothing was taken");
-
-    // Nor has a swap room where somebody has taken all but what the first model has.
-    let deep = tiny_file("no_room-deep", TinyModel { layers: 24, ..for_gpu(TinyModel::llama(33)) });
-    let deep = ModelFile::open(deep.path()).unwrap();
-    let llm = on_gpu(&gpu, &file, &settings(&gpu));
-    let free = gpu.backend().memory().unwrap().free;
-    let mut other = Engine::open(&Device::new(gpu.backend().clone(), free));
-    let scratch = Bytes::mib((free.in_mib() - 4) / 2 * 2);
-    let _line = other.declare::<Stream<Cuda>>(StreamSpec { scratch });
-    let other = other.plan(Limits::new(Cuda::NAME, free)).unwrap();
-    let left = gpu.backend().memory().unwrap().free;
-    assert!(left < Bytes::mib(16), "{left}");
-    let failed = llm.swap(&deep, &mut |_| ()).err().unwrap();
-    let EngineError::DeviceFull { wanted, free } = failed.error else { panic!("{failed}") };
-    assert!(free > left && wanted > free, "{wanted}, {free}: what the first model had is there again");
-    drop(other);
 }
 
 #[derive(Deserialize)]
