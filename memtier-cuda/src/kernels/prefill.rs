@@ -97,7 +97,7 @@ fn variant(target: &str, cache: Cache, head_dim: usize) -> Result<Variant, Launc
 /// to weights, in f32.
 ///
 /// # Errors
-/// [`LaunchError::Shape`] and [`LaunchError::Unsupported`] name what does not fit.
+/// [`LaunchError::Shape`] and [`LaunchError::Unsupported`] name what does not fit: `q` begins at a multiple of 16 bytes, `out` of 8.
 #[allow(clippy::too_many_arguments, reason = "a layer's pages, its table, and three rows of inputs")]
 pub fn paged_prefill<K: PoolKind<Element: KvElement>, P: Place<Space: Is<Cuda>>>(
     on: &Recorder<P>,
