@@ -208,6 +208,8 @@ pub(crate) enum Space {
     Shared,
     Local,
     Generic,
+    /// Shared memory of the cluster's blocks; stores only.
+    Cluster,
 }
 
 /// A load or a store of `count` elements: values, then the address.
@@ -408,6 +410,13 @@ pub(crate) enum Op {
     /// d a: an 8x8 matrix of 16 bits, transposed
     Movmatrix,
     Barrier,
+    /// Of a cluster; whether stores before it are published.
+    ClusterArrive {
+        release: bool,
+    },
+    ClusterWait,
+    /// d address block: that address of another block's shared memory
+    Mapa,
     /// mask
     WarpBarrier,
     /// to from [bytes]: bytes, offsets, whether the address of shared memory has 64 bits

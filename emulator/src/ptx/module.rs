@@ -89,6 +89,8 @@ pub struct Function {
     pub(super) local: u32,
     pub(super) max_threads: Option<[u32; 3]>,
     pub(super) required_threads: Option<[u32; 3]>,
+    /// Blocks of a cluster.
+    pub(super) cluster: [u32; 3],
     pub(super) min_blocks: Option<u32>,
     pub(super) registers: u32,
     pub(super) shared_align: u32,
@@ -105,6 +107,7 @@ impl Function {
             local: 0,
             max_threads: None,
             required_threads: None,
+            cluster: [1; 3],
             min_blocks: None,
             registers: 0,
             shared_align: 1,

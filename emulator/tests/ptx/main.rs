@@ -3,6 +3,7 @@
 #![allow(clippy::precedence, reason = "shifts and masks of bits, as the format's tables have them")]
 
 mod arithmetic;
+mod clusters;
 mod faults;
 mod kernels;
 mod lanes;

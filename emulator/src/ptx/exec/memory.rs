@@ -111,6 +111,9 @@ impl Env<'_> {
                     each(warp, element, u64::from_le_bytes(value));
                 }
             }
+            Space::Cluster => {
+                return Err(Trouble::Instruction("a load from another block's shared memory".into()));
+            }
             Space::Global | Space::Generic => {
                 self.check(pc, address, bytes * count, false)?;
                 for element in 0..count {
@@ -182,6 +185,10 @@ impl Env<'_> {
                     warp.local[to..to + bytes].copy_from_slice(&value(element).to_le_bytes()[..bytes]);
                 }
             }
+            Space::Cluster => {
+                let who = warp.who(self, lane, pc);
+                self.cluster.store(address, (bytes, count), warp.arrived, who, value)?;
+            }
             Space::Global | Space::Generic => {
                 self.check(pc, address, bytes * count, true)?;
                 for element in 0..count {
@@ -239,7 +246,7 @@ impl Env<'_> {
             let change = |old| atom(op, bytes, old, a[lane], b[lane]);
             let old = match space {
                 Space::Shared => self.atomic_shared(address, bytes, change),
-                Space::Local => Err(Trouble::Instruction("an atomic in local memory".into())),
+                Space::Local | Space::Cluster => Err(Trouble::Instruction("an atomic in memory of this kind".into())),
                 Space::Global | Space::Generic => self.check(pc, address, bytes, true).map(|()| {
                     // SAFETY: as in `put`.
                     unsafe { raw::update(address, bytes, change) }

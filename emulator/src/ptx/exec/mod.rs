@@ -2,6 +2,7 @@
 
 mod alu;
 mod block;
+mod cluster;
 mod compare;
 mod cvt;
 mod float;
@@ -12,6 +13,7 @@ mod raw;
 mod registers;
 mod shared;
 mod shuffle;
+mod special;
 mod warp;
 
 use std::sync::{
@@ -51,7 +53,7 @@ struct Grid<'a> {
     options: &'a Options,
     constants: Constants,
     next: AtomicU64,
-    blocks: u64,
+    clusters: u64,
     stop: AtomicBool,
     fault: Mutex<Option<(u64, Fault)>>,
 }
@@ -65,17 +67,14 @@ impl Grid<'_> {
         }
     }
 
-    /// Runs blocks until none is left, or as many as are asked for.
-    fn work(&self, block: &mut Block<'_>, most: u64) {
+    /// Runs clusters of blocks (of one, in most kernels) until none is left, or as many as are asked for.
+    fn work(&self, cluster: &mut [Block<'_>], most: u64) {
         for _ in 0..most {
             let number = self.next.fetch_add(1, Relaxed);
-            if number >= self.blocks || self.stop.load(Relaxed) {
+            if number >= self.clusters || self.stop.load(Relaxed) {
                 return;
             }
-            let grid = self.launch.grid;
-            let (x, y) = (u64::from(grid[0]), u64::from(grid[1]));
-            let index = [(number % x) as u32, (number / x % y) as u32, (number / x / y) as u32];
-            if let Err(mut fault) = block.run(index, self) {
+            if let Err(mut fault) = block::run(cluster, number, self) {
                 if let Trouble::Steps(steps) = &mut fault.trouble {
                     *steps = self.options.steps;
                 }
@@ -113,6 +112,13 @@ fn check(module: &Module, function: &Function, launch: &Launch<'_>) -> Result<()
             return refuse(format!("{threads} threads a block, and .maxntid allows {most}"));
         }
     }
+    let (cluster, grid) = (function.cluster, launch.grid);
+    if cluster.contains(&0) || cluster.iter().map(|it| u64::from(*it)).product::<u64>() > 8 {
+        return refuse(format!("clusters of {cluster:?} blocks, of which there are at most 8"));
+    }
+    if grid.iter().zip(cluster).any(|(blocks, of)| !blocks.is_multiple_of(of)) {
+        return refuse(format!("{grid:?} blocks, which are no clusters of {cluster:?}"));
+    }
     if launch.params.len() < function.param_bytes() {
         return refuse(format!("{} bytes of parameters of {}", launch.params.len(), function.param_bytes()));
     }
@@ -120,6 +126,12 @@ fn check(module: &Module, function: &Function, launch: &Launch<'_>) -> Result<()
         return refuse(format!("{} of {} variables have addresses", launch.globals.len(), module.globals.len()));
     }
     Ok(())
+}
+
+fn counted(cluster: &[Block<'_>]) -> Counts {
+    let mut counts = Counts::default();
+    cluster.iter().for_each(|it| counts.add(&it.counts()));
+    counts
 }
 
 /// Runs all blocks, on several threads where it pays.
@@ -139,33 +151,34 @@ pub(super) fn run(
         options,
         constants: Constants::new(&function.code, launch.globals),
         next: AtomicU64::new(0),
-        blocks: launch.grid.iter().map(|it| u64::from(*it)).product(),
+        clusters: launch.grid.iter().zip(function.cluster).map(|(blocks, of)| u64::from(blocks / of)).product(),
         stop: AtomicBool::new(false),
         fault: Mutex::new(None),
     };
-    let mut block = Block::new(&grid);
-    // The first block tells what the others will take.
-    grid.work(&mut block, 1);
-    let left = grid.blocks.saturating_sub(1);
+    let cluster = || (0..function.cluster.iter().product()).map(|_| Block::new(&grid)).collect::<Vec<_>>();
+    let mut first = cluster();
+    // The first one tells what the others will take.
+    grid.work(&mut first, 1);
+    let left = grid.clusters.saturating_sub(1);
     let helpers = (options.workers.max(1) as u64 - 1).min(left);
-    let ahead = block.counts().instructions.saturating_mul(left);
+    let ahead = counted(&first).instructions.saturating_mul(left);
     let mut counts = Counts::default();
     if helpers == 0 || ahead < WORTH_A_THREAD {
-        grid.work(&mut block, u64::MAX);
+        grid.work(&mut first, u64::MAX);
     } else {
         let others = std::thread::scope(|scope| {
             let work = || {
-                let mut block = Block::new(&grid);
-                grid.work(&mut block, u64::MAX);
-                block.counts()
+                let mut blocks = cluster();
+                grid.work(&mut blocks, u64::MAX);
+                counted(&blocks)
             };
             let handles: Vec<_> = (0..helpers).map(|_| scope.spawn(work)).collect();
-            grid.work(&mut block, u64::MAX);
+            grid.work(&mut first, u64::MAX);
             handles.into_iter().filter_map(|it| it.join().ok()).collect::<Vec<_>>()
         });
         others.iter().for_each(|it| counts.add(it));
     }
-    counts.add(&block.counts());
+    counts.add(&counted(&first));
     // Whoever looks next sees all that was written.
     raw::fence();
     match grid.fault.into_inner().unwrap_or_else(PoisonError::into_inner) {

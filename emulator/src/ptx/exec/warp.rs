@@ -1,7 +1,9 @@
 //! A warp: 32 lanes, each with its own place in the code; those at the lowest place run together until others join them.
 
 use super::{
-    alu, compare, cvt, float,
+    alu,
+    cluster::Cluster,
+    compare, cvt, float,
     memory::{Copy, LOCAL, Range, SHARED, lanes, operands},
     race::Who,
     raw,
@@ -11,7 +13,7 @@ use super::{
 };
 use crate::ptx::{
     Counts, Launch, Memory, Trouble,
-    code::{Code, Inst, NONE, Op, Space, Special},
+    code::{Code, Inst, NONE, Op, Space},
 };
 
 /// What went wrong, and for which lane.
@@ -33,6 +35,7 @@ pub(super) struct Env<'a> {
     pub(super) launch: &'a Launch<'a>,
     pub(super) memory: &'a dyn Memory,
     pub(super) shared: Shared,
+    pub(super) cluster: Cluster,
     /// What each instruction touched last.
     pub(super) ranges: Vec<Range>,
     pub(super) local_bytes: usize,
@@ -49,6 +52,8 @@ pub(super) struct Env<'a> {
 pub(super) enum Stop {
     /// All its lanes wait at a barrier of the block: the instruction.
     Barrier(u32),
+    /// Of the cluster.
+    Cluster(u32),
     Done,
 }
 
@@ -69,6 +74,8 @@ pub(super) struct Warp {
     /// Lanes that wait for others of the warp, and for the block.
     pub(super) parked: u32,
     pub(super) at_barrier: u32,
+    /// Lanes that have arrived at a barrier of the cluster, and not waited there yet.
+    pub(super) arrived: u32,
     step: u32,
 }
 
@@ -95,6 +102,7 @@ impl Warp {
             pcs: [0; 32],
             parked: 0,
             at_barrier: 0,
+            arrived: 0,
             step: 0,
         }
     }
@@ -105,7 +113,7 @@ impl Warp {
         self.committed = [0; 32];
         self.live = self.born;
         self.pcs = [0; 32];
-        (self.parked, self.at_barrier, self.step) = (0, 0, 0);
+        (self.parked, self.at_barrier, self.arrived, self.step) = (0, 0, 0, 0);
     }
 
     #[inline(always)]
@@ -228,10 +236,14 @@ impl Warp {
             let what = format!("lane {first} of warp {} waits at {one}, lane {lane} at {two}", self.index);
             return Err(Trap::new(first, Trouble::Deadlock(what)));
         }
-        debug_assert!(matches!(env.code.instructions[at as usize].op, Op::Barrier));
+        let cluster = matches!(env.code.instructions[at as usize].op, Op::ClusterWait);
+        debug_assert!(cluster || matches!(env.code.instructions[at as usize].op, Op::Barrier));
         self.at_barrier = 0;
         self.leave(self.live, at + 1);
-        Ok(Stop::Barrier(at))
+        if cluster {
+            self.arrived = 0;
+        }
+        Ok(if cluster { Stop::Cluster(at) } else { Stop::Barrier(at) })
     }
 
     /// Nobody can run, and lanes wait for others of the warp: those whose others have ended go on.
@@ -360,7 +372,26 @@ impl Warp {
             Op::Trap => {
                 return Err(Trap::new(mask.trailing_zeros() as usize, Trouble::Instruction("a trap".into())));
             }
-            Op::Barrier => {
+            Op::ClusterArrive { release } => {
+                self.arrive(mask)?;
+                if release {
+                    env.cluster.release(self.index, mask);
+                }
+            }
+            Op::Mapa => {
+                let lanes_of = self.lanes(env);
+                let (from, block) = (lanes_of.a32(r[1]), lanes_of.a32(r[2]));
+                let to = env.cluster.map(from, block, mask)?;
+                self.lanes(env).put32(r[0], to, mask);
+            }
+            Op::Barrier | Op::ClusterWait => {
+                if matches!(inst.op, Op::ClusterWait) && mask & !self.arrived != 0 {
+                    let lane = (mask & !self.arrived).trailing_zeros() as usize;
+                    return Err(Trap::new(
+                        lane,
+                        Trouble::Instruction("a wait for the cluster without an arrival".into()),
+                    ));
+                }
                 self.at_barrier |= mask;
                 self.leave(mask, pc);
                 self.leave(active & !mask, pc + 1);
@@ -425,59 +456,15 @@ impl Warp {
         Next::Choose
     }
 
-    fn special(&mut self, env: &Env<'_>, special: Special, d: u32, mask: u32) {
-        let block = env.launch.block;
-        let first = self.index * 32;
-        let thread = |lane: u32| {
-            let thread = first + lane;
-            [thread % block[0], thread / block[0] % block[1], thread / block[0] / block[1]]
-        };
-        let lanes_below = |lane: u32| (1_u32 << lane) - 1;
-        let values: [u32; 32] = std::array::from_fn(|lane| {
-            let lane = lane as u32;
-            match special {
-                Special::Tid(axis) => thread(lane)[usize::from(axis)],
-                Special::Ntid(axis) => block[usize::from(axis)],
-                Special::Ctaid(axis) => env.block[usize::from(axis)],
-                Special::Nctaid(axis) => env.launch.grid[usize::from(axis)],
-                Special::Lane => lane,
-                Special::Warp => self.index,
-                Special::Warps => (block[0] * block[1] * block[2]).div_ceil(32),
-                Special::LaneMask(0) => 1 << lane,
-                Special::LaneMask(1) => lanes_below(lane) | 1 << lane,
-                Special::LaneMask(2) => lanes_below(lane),
-                Special::LaneMask(3) => !lanes_below(lane),
-                Special::LaneMask(_) => !lanes_below(lane) & !(1 << lane),
-                Special::Clock | Special::Clock64 => env.counts.instructions as u32,
-                Special::Zero => 0,
-            }
-        });
-        if special == Special::Clock64 {
-            self.lanes(env).put64(d, [env.counts.instructions; 32], mask);
-        } else {
-            self.lanes(env).put32(d, values, mask);
+    /// Arrives at a barrier of the cluster.
+    fn arrive(&mut self, mask: u32) -> Result<(), Trap> {
+        let again = mask & self.arrived;
+        if again != 0 {
+            let trouble = Trouble::Instruction("a second arrival at the cluster's barrier before a wait".into());
+            return Err(Trap::new(again.trailing_zeros() as usize, trouble));
         }
-    }
-
-    fn load_param(&mut self, env: &Env<'_>, inst: &Inst, mask: u32) -> Result<(), Trap> {
-        let Op::LoadParam { offset, bytes, wide, signed } = inst.op else { return Ok(()) };
-        let (at, size) = (offset as usize, usize::from(bytes));
-        let Some(source) = env.launch.params.get(at..at + size) else {
-            let first = mask.trailing_zeros() as usize;
-            let trouble = Trouble::Address { space: "param", address: u64::from(offset), bytes: size, write: false };
-            return Err(Trap::new(first.min(31), trouble));
-        };
-        let mut value = [0; 8];
-        value[..size].copy_from_slice(source);
-        let shift = 64 - 8 * u32::from(bytes);
-        let value = u64::from_le_bytes(value);
-        let value = if signed { ((value << shift) as i64 >> shift) as u64 } else { value };
-        let d = inst.r[0];
-        if wide {
-            self.lanes(env).put64(d, [value; 32], mask);
-        } else {
-            self.lanes(env).put32(d, [value as u32; 32], mask);
-        }
+        self.arrived |= mask;
+        raw::fence();
         Ok(())
     }
 }
@@ -486,6 +473,6 @@ fn base(space: Space) -> u64 {
     match space {
         Space::Shared => SHARED,
         Space::Local => LOCAL,
-        Space::Global | Space::Generic => 0,
+        Space::Global | Space::Generic | Space::Cluster => 0,
     }
 }

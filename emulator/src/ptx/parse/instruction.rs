@@ -36,6 +36,7 @@ impl<'a> Body<'a> {
             "activemask" => self.active_mask(s, args),
             "redux" => self.reduce(s, args),
             "bar" | "barrier" => self.barrier(s, args),
+            "mapa" => self.map_address(s, args),
             "bra" => match args {
                 [Arg::Word { text, not: false, minus: false }] => {
                     s.take("uni");

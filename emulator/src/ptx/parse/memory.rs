@@ -140,7 +140,8 @@ impl<'a> Body<'a> {
 
     pub(super) fn store(&mut self, s: &mut Suffixes<'a>, args: &[Arg<'a>]) -> Result<(), String> {
         take_hints(s);
-        let (space, count, ty) = (space(s), Self::count(s), Self::ty(s)?);
+        let space = if s.take("shared::cluster") { Space::Cluster } else { space(s) };
+        let (count, ty) = (Self::count(s), Self::ty(s)?);
         s.end()?;
         let [to, from] = args else { return Err("two operands belong here".into()) };
         if ty == Ty::Pred {

@@ -214,6 +214,8 @@ impl<'a> Reader<'_, 'a> {
         match name {
             ".maxntid" => function.max_threads = Some(three()),
             ".reqntid" => (function.max_threads, function.required_threads) = (Some(three()), Some(three())),
+            ".reqnctapercluster" => function.cluster = three(),
+            ".explicitcluster" => {}
             ".minnctapersm" => function.min_blocks = numbers.first().copied(),
             ".maxnreg" => {}
             ".pragma" => self.at = self.until(";")? + 1,

@@ -32,6 +32,9 @@ impl<'a> Body<'a> {
             self.emit(Op::WarpBarrier, vec![mask]);
             return Ok(());
         }
+        if s.take("cluster") {
+            return self.cluster_barrier(s, args);
+        }
         s.take("cta");
         s.take("aligned");
         if !s.take("sync") {
@@ -45,6 +48,33 @@ impl<'a> Body<'a> {
             }
             _ => Err("only barrier 0, of all threads, is known".into()),
         }
+    }
+
+    /// `barrier.cluster.arrive` and `.wait`, of all threads.
+    fn cluster_barrier(&mut self, s: &mut Suffixes<'a>, args: &[Arg<'a>]) -> Result<(), String> {
+        let (arrive, wait) = (s.take("arrive"), s.take("wait"));
+        let relaxed = s.take("relaxed");
+        s.take(if arrive { "release" } else { "acquire" });
+        s.take("aligned");
+        s.end()?;
+        if arrive == wait || !args.is_empty() || wait && relaxed {
+            return Err("only arrive and wait are known".into());
+        }
+        self.emit(if arrive { Op::ClusterArrive { release: !relaxed } } else { Op::ClusterWait }, Vec::new());
+        Ok(())
+    }
+
+    /// `mapa.shared::cluster.u32`.
+    pub(super) fn map_address(&mut self, s: &mut Suffixes<'a>, args: &[Arg<'a>]) -> Result<(), String> {
+        if !(s.take("shared::cluster") & s.take("u32")) {
+            return Err("only addresses of 32 bits in shared memory are known".into());
+        }
+        s.end()?;
+        let [d, address, block] = args else { return Err("three operands belong here".into()) };
+        let ty = Ty::U(4);
+        let operands = vec![self.def(d, ty)?, self.value(address, ty)?, self.value(block, ty)?];
+        self.emit(Op::Mapa, operands);
+        Ok(())
     }
 
     pub(super) fn shuffle(&mut self, s: &mut Suffixes<'a>, args: &[Arg<'a>]) -> Result<(), String> {
