@@ -6,61 +6,7 @@
 // instructions a tile takes: addresses are kept in registers, and a lane's part of a tile comes by loads of 16 bytes. Weights of less than 8 bits are multiplied as they are in the bits of a bf16, which is 128 too
 // much and more: what makes up for that is a product of the inputs with a constant, which all tiles of a warp share.
 #include "common.cuh"
-#include "finish.cuh"
-#include "mma.cuh"
-#include "outputs.cuh"
-#include "tiles.cuh"
-
-__device__ __forceinline__ uint2 load_shared8(u32 from) {
-    uint2 y;
-    asm volatile("ld.shared.v2.u32 {%0, %1}, [%2];" : "=r"(y.x), "=r"(y.y) : "r"(from) : "memory");
-    return y;
-}
-// A tile in shared memory.
-struct SharedTile {
-    u32 from;
-    __device__ __forceinline__ u32 load4(u32 at) const { return load_shared_word(from + at); }
-    __device__ __forceinline__ uint2 load8(u32 at) const { return load_shared8(from + at); }
-    __device__ __forceinline__ uint4 load16(u32 at) const { return load_shared16(from + at); }
-};
-
-// sum = start + left * right: as `multiply`, of bf16, whose sum stays as it is.
-__device__ __forceinline__ void multiply_from(float (&sum)[4], const float (&start)[4], const u32 (&left)[4], u32 right0, u32 right1) {
-    asm("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%10, %11, %12, "
-        "%13};"
-        : "=f"(sum[0]), "=f"(sum[1]), "=f"(sum[2]), "=f"(sum[3])
-        : "r"(left[0]), "r"(left[1]), "r"(left[2]), "r"(left[3]), "r"(right0), "r"(right1), "f"(start[0]), "f"(start[1]),
-          "f"(start[2]), "f"(start[3]));
-}
-
-// What a product adds to its sums, with a scale for row g and one for row g + 8.
-__device__ __forceinline__ void scaled_add(float (&sum)[4], float d0, float d1, float p0, float p1, float p2, float p3) {
-    sum[0] = fmaf(d0, p0, sum[0]), sum[1] = fmaf(d0, p1, sum[1]);
-    sum[2] = fmaf(d1, p2, sum[2]), sum[3] = fmaf(d1, p3, sum[3]);
-}
-
-// Both blocks of what a lane has of a tile: in as few loads as there can be.
-template <int F> __device__ __forceinline__ void load_parts(Part<F> (&v)[2], const SharedTile &tile, u32 lane) {
-    u32 g = lane / 4;
-    if constexpr (F >= Q8) {
-        v[0] = load_part<F>(tile, lane, 0), v[1] = load_part<F>(tile, lane, 1);
-    } else {
-        uint4 low = tile.load16(lane * 16);
-        v[0].low[0][0] = low.x, v[0].low[1][0] = low.y, v[1].low[0][0] = low.z, v[1].low[1][0] = low.w;
-        if (F == Q5) v[0].high = v[1].high = tile.load4(low_bytes<F>() + lane * 4);
-        if (F == Q6) {
-            uint2 high = tile.load8(low_bytes<F>() + lane * 8);
-            v[0].high = high.x, v[1].high = high.y;
-        }
-        if (F == Q5) {
-            uint2 scale = tile.load8(scales_at<F>() + g * 8);
-            v[0].scale.x = scale.x, v[1].scale.x = scale.y;
-        } else {
-            uint4 scale = tile.load16(scales_at<F>() + g * 16);
-            v[0].scale = make_uint2(scale.x, scale.y), v[1].scale = make_uint2(scale.z, scale.w);
-        }
-    }
-}
+#include "ring.cuh"
 
 // Of a block of 32 elements of NT groups of eight rows of inputs, what weights have to do with that are raised: minus what they are raised by times
 // the inputs' sum, with which sums begin (of 6 bits in either half of the block). Of 4 bits `first` is that sum itself, which their offset is
@@ -145,42 +91,6 @@ __device__ __forceinline__ void multiply_tiles(float (&sum)[MT][NT][4], u32 at, 
     }
 }
 
-// Where the sums of a block go: rows of `all` outputs, of which `before` are those of matrices in front of this one, whose `outputs` begin at
-// `first`; and inputs from `first_row` on.
-struct Left {
-    void *out;
-    u32 all, before, first, first_row, outputs, rows, how;
-};
-
-template <int NT, int MT, int WARPS, int SIDE>
-__device__ __forceinline__ void leave_all(const float (&sum)[MT][NT][4], float *shared, const Left &at) {
-    bool gated = at.how >= GATE_SILU;
-    finish_block<NT, MT, WARPS, SIDE, true>(sum, shared, [&](int i, u32 output, u32 row, float total, float other) {
-        row += at.first_row;
-        u32 column = at.first + (gated ? i / 2 : i) * 16 + output;
-        if (row >= at.rows || column >= at.outputs) return;
-        if (!gated) {
-            leave(at.out, (u64)row * at.all + at.before + column, total, at.how);
-        } else if (i % 2 == 0) {
-            // As `gated_output`, whose call becomes other machine code for sm_120.
-            float gate = to_f32(to_bf16(total)), up = to_f32(to_bf16(other));
-            reinterpret_cast<bf16 *>(at.out)[(u64)row * at.all + column] =
-                to_bf16((at.how == GATE_GELU ? gelu(gate) : silu(gate)) * up);
-        }
-    });
-}
-
-// So that the compiler keeps it in a register, in place of making it again in every turn.
-__device__ __forceinline__ void keep(u32 &x) { asm volatile("" : "+r"(x)); }
-template <typename T> __device__ __forceinline__ void keep(const T *&x) { asm volatile("" : "+l"(x)); }
-
-// 16 bytes by a plain load of device memory, which the compiler doesn't know of a pointer that is kept.
-__device__ __forceinline__ uint4 load_global16(const void *from) {
-    uint4 y;
-    asm volatile("ld.global.v4.u32 {%0, %1, %2, %3}, [%4];" : "=r"(y.x), "=r"(y.y), "=r"(y.z), "=r"(y.w) : "l"(from) : "memory");
-    return y;
-}
-
 // Shared memory: for each warp STAGES * MT tiles; INPUTS: and (STAGES - 1) * NT KiB, through which its inputs go in the same way.
 template <int F, int NT, int MT, int WARPS, int SIDE, int STAGES, bool INPUTS>
 __device__ __forceinline__ void quant_ring(void *out, const bf16 *x, const u8 *w0, const u8 *w1, const u8 *w2, u32 rows0,
@@ -223,20 +133,30 @@ __device__ __forceinline__ void quant_ring(void *out, const bf16 *x, const u8 *w
     const u32 ring = shared_address(shared) + warp * (STAGES * STAGE + (STAGES - 1) * ROOM), room = ring + STAGES * STAGE;
     u32 count = part < wide ? (wide - part + DEEP - 1) / DEEP : 0;
     const u64 policy = dropped_first();
+    // Of its turns a block begins with another one than its neighbours, and takes those in front of that last: the L2 cache has an input in one
+    // place, and all blocks would want it at the same time. Weights of up to 6 bits by 8 rows gain nothing by it.
+    constexpr bool ROTATED = F >= Q8 || NT > 1;
+    const u32 begin = ROTATED && count ? blockIdx.x % count : 0;
+    const int around = (int)(DEEP * TILE) - (int)(count * (DEEP * TILE));
+    u32 until = count - begin;
+    matrix[0] += begin * (DEEP * TILE), matrix[1] += begin * (DEEP * TILE);
+#pragma unroll
+    for (u32 i = 0; i < TURNS; i++) rest[i] += begin * (DEEP * TILE);
     auto copy_tiles = [&](u32 to) {
+        const int by = ROTATED && !--until ? around : (int)(DEEP * TILE);
 #pragma unroll
         for (u32 i = 0; i < MT; i++) {
             const u8 *from = matrix[i % 2] + (u64)low[i] * 16;
             copy_once(to + i * TILE + lane * 16, from, 16, policy);
             if (F >= Q8) copy_once(to + i * TILE + 512 + lane * 16, from + 512, 16, policy);
         }
-        matrix[0] += DEEP * TILE, matrix[1] += DEEP * TILE;
+        matrix[0] += by, matrix[1] += by;
 #pragma unroll
         for (u32 i = 0; i < TURNS; i++) {
             u32 piece = i * 32 + lane;
             if (TURNS * 32 == MT * REST || piece < MT * REST)
                 copy_once(to + piece / REST * TILE + LOW + piece % REST * 16, rest[i], 16, policy);
-            rest[i] += DEEP * TILE;
+            rest[i] += by;
         }
     };
 #pragma unroll
@@ -250,25 +170,30 @@ __device__ __forceinline__ void quant_ring(void *out, const bf16 *x, const u8 *w
     const bf16 *inputs[NT];
 #pragma unroll
     for (u32 j = 0; j < NT; j++) {
-        inputs[j] = x + (u64)min(first_row + j * 8 + g, rows - 1) * columns + min(part, wide - 1) * 64 + (INPUTS ? t * 8 : first_of<F>(lane));
+        inputs[j] = x + (u64)min(first_row + j * 8 + g, rows - 1) * columns + (min(part, wide - 1) + begin * DEEP) * 64 + (INPUTS ? t * 8 : first_of<F>(lane));
         if (INPUTS || F != Q6) keep(inputs[j]);
     }
     // Of 64 elements there may be only 32: weights behind them are zeros, and are multiplied with the first ones once more.
-    int left = (int)columns - (int)min(part, wide - 1) * 64;
+    int left = (int)columns - (int)(min(part, wide - 1) + begin * DEEP) * 64;
+    // To the inputs of the next turn; behind the last of all they are read again.
+    const int back = ROTATED ? (int)(DEEP * 64) - (int)(count * (DEEP * 64)) : 0;
+    auto step = [&] { return left > (int)DEEP * 64 ? (int)DEEP * 64 : back; };
     auto copy_inputs = [&](u32 to) {
         u32 behind = left > 32 ? 32 : 0;
+        const int by = step();
 #pragma unroll
         for (int j = 0; j < NT; j++) {
             copy16_async(to + j * 512 + lane * 16, inputs[j], 16);
             copy16_async(to + (NT + j) * 512 + lane * 16, inputs[j] + behind, 16);
-            inputs[j] += DEEP * 64;
+            inputs[j] += by;
         }
-        left -= DEEP * 64;
+        left -= by;
     };
     // By plain loads: another kernel may have just written them.
     uint4 b[2][NT], ahead[2][NT];
     auto load_inputs = [&] {
-        u32 behind = left > 32 ? 32 : 0, by = left > (int)DEEP * 64 ? DEEP * 64 : 0; // Behind the last ones they are read again.
+        u32 behind = left > 32 ? 32 : 0;
+        const int by = step();
 #pragma unroll
         for (int j = 0; j < NT; j++) {
 #pragma unroll

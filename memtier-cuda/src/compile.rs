@@ -232,7 +232,7 @@ mod tests {
 
     /// What is copied or read early are weights: of the inputs, which the kernel in front may still write, the instructions look alike.
     fn only_weights_are_read_early(folder: &Path) {
-        for name in ["skinny", "gemm", "quant", "quant_ring"] {
+        for name in ["skinny", "gemm", "quant", "quant_ring", "quant_ring4"] {
             let ptx = fs::read_to_string(folder.join(format!("{name}.ptx"))).unwrap();
             let kernels = reads_before_the_wait(&ptx);
             let early: Vec<_> = kernels.iter().filter(|(kernel, _)| starts_early(kernel)).collect();
@@ -307,7 +307,7 @@ mod tests {
                         let weights = |load: &String| load.starts_with("LDGSTS") || load.contains(".NA");
                         match *name {
                             // Weights are on their way before the wait for earlier kernels, and nothing else is.
-                            "skinny" | "quant_ring" => {
+                            "skinny" | "quant_ring" | "quant_ring4" => {
                                 assert!(has("HMMA") && has("LDG") && has("LDGSTS"), "{name} on {target}: {found:?}");
                                 assert!(loads.iter().any(weights), "{kernel} on {target} reads no weights early");
                                 assert!(loads.iter().all(weights), "{kernel} on {target} reads early: {loads:?}");

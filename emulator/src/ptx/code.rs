@@ -282,6 +282,7 @@ pub(crate) enum Special {
 pub(crate) enum Element {
     F16,
     Bf16,
+    Tf32,
     E4m3,
     E5m2,
     E2m1,

@@ -124,6 +124,29 @@ fn products_of_halves() {
 }
 
 #[test]
+fn products_of_tf32_of_eight_elements_and_of_four() {
+    let (mut random, mut elements) = (Random(11), Random(12));
+    let element = || {
+        let word = elements.next();
+        (word & 1) << 31 | (125 + (word >> 1) % 4) << 23 | (elements.next() & 0x7f_ffff)
+    };
+    let mut case = Case::new(8, element, &mut random);
+    // Of an f32's mantissa ten bits are looked at.
+    let of = |bits: u32| f64::from(f32::from_bits(bits & 0xffff_e000));
+    let head = "mma.sync.aligned.row.col.f32.tf32.tf32.f32 {%f4, %f5, %f6, %f7}";
+    let eight = head.replace("aligned", "aligned.m16n8k8");
+    let eight = format!("{eight}, {{%r4, %r5, %r6, %r7}}, {{%r8, %r9}}, {{%f0, %f1, %f2, %f3}};\n{STORE}");
+    let found = product(&eight, &mut case.registers(32));
+    case.check(&found, |row, k| of(case.a[row][k]), |k, column| of(case.b[k][column]));
+    // Four: the registers of the first ones.
+    let four = head.replace("aligned", "aligned.m16n8k4");
+    let four = format!("{four}, {{%r4, %r5}}, {{%r8}}, {{%f0, %f1, %f2, %f3}};\n{STORE}");
+    let found = product(&four, &mut case.registers(32));
+    case.a.iter_mut().for_each(|row| row[4..].fill(0));
+    case.check(&found, |row, k| of(case.a[row][k]), |k, column| of(case.b[k][column]));
+}
+
+#[test]
 fn products_of_bytes_plain_and_with_scales() {
     let (mut random, mut elements) = (Random(3), Random(4));
     // No NaN.

@@ -233,6 +233,10 @@ entries! {
     Ring9N2Pair = "quant_ring" "quant_ring_q9_n2_pair" (Out In In In In U32 U32 U32 U32 U32 U32);
     Ring9N2Quad = "quant_ring" "quant_ring_q9_n2_quad" (Out In In In In U32 U32 U32 U32 U32 U32);
     Ring9N2Many = "quant_ring" "quant_ring_q9_n2_many" (Out In In In In U32 U32 U32 U32 U32 U32);
+    Two4N1Pair = "quant_ring4" "quant_ring4_n1_pair" (Out In In In In U32 U32 U32 U32 U32 U32);
+    Two4N1Quad = "quant_ring4" "quant_ring4_n1_quad" (Out In In In In U32 U32 U32 U32 U32 U32);
+    Two4N2Pair = "quant_ring4" "quant_ring4_n2_pair" (Out In In In In U32 U32 U32 U32 U32 U32);
+    Two4N2Quad = "quant_ring4" "quant_ring4_n2_quad" (Out In In In In U32 U32 U32 U32 U32 U32);
     Unpack4 = "unpack" "unpack_q4" (Out In In In U32 U32 U32 U32 U64);
     Unpack5 = "unpack" "unpack_q5" (Out In In In U32 U32 U32 U32 U64);
     Unpack6 = "unpack" "unpack_q6" (Out In In In U32 U32 U32 U32 U64);
@@ -275,6 +279,7 @@ mod tests {
             ("gemm_in_", "gemm_##NAME"),
             ("quant_normed_q", "quant_normed_q##F##_m##MT"),
             ("quant_ring_q", "quant_ring_q##F##_n##NT##_##SIZE"),
+            ("quant_ring4_n", "quant_ring4_n##NT##_##SIZE"),
             ("quant_q", "quant_q##F##_n##NT##_m##MT##_w##WARPS##_s##SIDE##_a##AHEAD"),
             ("unpack_q", "unpack_q##F"),
             ("embed_q", "embed_q##F"),
@@ -313,7 +318,7 @@ mod tests {
             let kernels = count(source);
             // What is in a macro is there once for each use of it.
             let mut all = kernels;
-            for name in ["ENTRY(", "NORMED_ENTRY("] {
+            for name in ["ENTRY(", "NORMED_ENTRY(", "HALVES_ENTRY("] {
                 let defined = source.split_once(&format!("#define {name}")).map_or("", |(_, rest)| rest);
                 let in_macro = defined.split_inclusive('\n').scan(true, |more, line| {
                     let this = *more;

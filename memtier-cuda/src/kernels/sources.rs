@@ -12,6 +12,7 @@ pub(crate) const SOURCES: &[(&str, &str)] = &[
     ("gemm", include_str!("../../../kernels/gemm.cu")),
     ("quant", include_str!("../../../kernels/quant.cu")),
     ("quant_ring", include_str!("../../../kernels/quant_ring.cu")),
+    ("quant_ring4", include_str!("../../../kernels/quant_ring4.cu")),
     ("unpack", include_str!("../../../kernels/unpack.cu")),
     ("scaled", include_str!("../../../kernels/scaled.cu")),
     ("heads", include_str!("../../../kernels/heads.cu")),
@@ -29,6 +30,7 @@ pub(crate) const HEADERS: &[(&str, &str)] = &[
     ("prefill_tile.cuh", include_str!("../../../kernels/prefill_tile.cuh")),
     ("random.cuh", include_str!("../../../kernels/random.cuh")),
     ("finish.cuh", include_str!("../../../kernels/finish.cuh")),
+    ("ring.cuh", include_str!("../../../kernels/ring.cuh")),
     ("tiles.cuh", include_str!("../../../kernels/tiles.cuh")),
 ];
 

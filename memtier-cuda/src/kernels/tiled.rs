@@ -252,20 +252,23 @@ fn launch_alike<P: Place<Space: Is<Cuda>>>(
     };
     let chosen = chosen.map(|(kernel, inputs, tile, warps)| {
         let shared = warps * inputs as u32 * 16 * 4;
-        Variant { kernel, inputs, tile, warps, shared }
+        Variant { kernel, inputs, tile, warps, parts: 1, shared }
     });
     let why = "rows are not normalised on the way into tiles of e4m3: normalise them first";
     let chosen = large.or(chosen).ok_or(LaunchError::Unsupported { what, why })?;
-    let Variant { kernel, inputs, tile, warps, shared } = chosen;
+    let Variant { kernel, inputs, tile, warps, parts, shared } = chosen;
     let tiles = match gated {
         true => outputs.div_ceil(tile / 2),
         false => matrices.iter().map(|matrix| matrix.rows.div_ceil(tile)).sum(),
     };
-    let blocks = (narrow(what, tiles)?, narrow(what, rows.div_ceil(inputs))?, 1);
+    let blocks = (narrow(what, tiles)?, narrow(what, rows.div_ceil(inputs))?, parts);
     require(blocks.1 <= 65_535, what, "a launch takes at most half a million rows")?;
     // Kernels that start early would lie unevenly.
     let shared = match large {
-        Some(_) => even_shared(kernels.target(), kernels.multiprocessors(), tiles as u64 * u64::from(blocks.1), shared),
+        Some(_) => {
+            let blocks = tiles as u64 * u64::from(blocks.1) * u64::from(parts);
+            even_shared(kernels.target(), kernels.multiprocessors(), blocks, shared)
+        }
         None => shared,
     };
     let grid = Grid { blocks, threads: warps * 32, shared };

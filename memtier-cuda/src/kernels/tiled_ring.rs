@@ -1,4 +1,4 @@
-//! Which kernel of `quant_ring.cu` multiplies a large matrix of few bits.
+//! Which kernel of `quant_ring.cu` or `quant_ring4.cu` multiplies a large matrix of few bits.
 
 use super::{Tiling, entries::Kernel};
 
@@ -11,12 +11,17 @@ pub(super) struct Variant {
     /// Its outputs; gated, half of either matrix.
     pub(super) tile: usize,
     pub(super) warps: u32,
+    /// Blocks that share those outputs' rows of weights: a cluster.
+    pub(super) parts: u32,
     /// Bytes of shared memory.
     pub(super) shared: u32,
 }
 
 /// Elements of a row from which each warp of a block has two tiles at least.
 const LONG: usize = 2048;
+
+/// Elements of a row from which it pays that two blocks share one: what they tell each other takes a microsecond.
+const SHARED: usize = 8192;
 
 /// How much of a matrix one multiprocessor has.
 #[derive(Clone, Copy)]
@@ -49,7 +54,28 @@ pub(super) fn ring(
         each if rows > 8 && bits(tiling) < 8 && (gated || each.div_ceil(4) * 4 < each.div_ceil(7) * 7) => Share::Quad,
         _ => Share::Many,
     };
+    if matches!(tiling, Tiling::Q4) && columns.is_multiple_of(128) {
+        if let Some(variant) = variant_of_4(rows > 8, share, columns) {
+            return Some(variant);
+        }
+    }
     Some(variant(tiling, rows > 8, share))
+}
+
+/// As `quant_ring4.cu` makes them: what is faster than `quant_ring.cu` where a row is a multiple of 128 elements.
+fn variant_of_4(two: bool, share: Share, columns: usize) -> Option<Variant> {
+    let (kernel, strips, warps, parts) = match (share, two) {
+        (Share::Pair, false) => (Kernel::Two4N1Pair, 2, 16, 1),
+        (Share::Quad, false) => (Kernel::Two4N1Quad, 2, 8, 1),
+        (Share::Pair, true) if columns >= SHARED => (Kernel::Two4N2Pair, 4, 8, 2),
+        (Share::Quad, true) => (Kernel::Two4N2Quad, 4, 8, 1),
+        _ => return None,
+    };
+    let inputs = if two { 16 } else { 8 };
+    // Two stages of two tiles of each strip; half of the sums of the other part.
+    let told = if parts == 1 { 0 } else { strips * inputs * 32 };
+    let shared = warps * strips * 4 * Tiling::Q4.tile_bytes() as u32 + told;
+    Some(Variant { kernel, inputs: inputs as usize, tile: strips as usize * 16, warps, parts, shared })
 }
 
 /// Bits of a weight.
@@ -92,7 +118,7 @@ fn variant(tiling: Tiling, two: bool, share: Share) -> Variant {
     // Of bf16, 64 elements of each row.
     let of_inputs = if inputs { (stages - 1) * rows * 128 } else { 0 };
     let shared = warps * (stages * strips * tiling.tile_bytes() as u32 + of_inputs);
-    Variant { kernel, inputs: rows as usize, tile: (strips * side * 16) as usize, warps, shared }
+    Variant { kernel, inputs: rows as usize, tile: (strips * side * 16) as usize, warps, parts: 1, shared }
 }
 
 #[cfg(test)]
@@ -131,15 +157,44 @@ mod tests {
     }
 
     #[test]
+    fn variants_of_4_bits_are_those_of_their_source() {
+        let source = SOURCES.iter().find(|(name, _)| *name == "quant_ring4").unwrap().1;
+        let mut entries = 0;
+        for line in source.lines() {
+            let halves = line.strip_prefix("HALVES_ENTRY(");
+            let Some(words) = halves.or(line.strip_prefix("ENTRY(")) else { continue };
+            let words: Vec<_> = words.split([',', ')']).map(str::trim).collect();
+            let number = |at: usize| words[at].parse::<usize>().unwrap();
+            let (inputs, strips, warps) = (number(0) * 8, number(2), number(3));
+            let share = if words[1] == "pair" { Share::Pair } else { Share::Quad };
+            let found = variant_of_4(inputs == 16, share, SHARED).unwrap();
+            let name = format!("quant_ring4_n{}_{}", words[0], words[1]);
+            assert_eq!(ENTRIES[found.kernel as usize].name, name);
+            assert_eq!((found.inputs, found.tile, found.warps as usize), (inputs, strips * 16, warps), "{name}");
+            assert_eq!(found.parts == 2, halves.is_some(), "{name}");
+            let told = if halves.is_some() { strips * inputs * 8 * 4 } else { 0 };
+            assert_eq!(found.shared as usize, warps * 2 * 2 * strips * Tiling::Q4.tile_bytes() + told, "{name}");
+            assert!(found.shared <= 101_376 && found.shared as usize >= warps * strips * inputs * 64, "{name}");
+            entries += 1;
+        }
+        assert_eq!(entries, 4);
+    }
+
+    #[test]
     fn large_matrices_lie_evenly() {
         let tile = |rows, outputs, columns, gated| {
             ring(132, Tiling::Q4, (rows, outputs, columns), gated).map(|it| (it.kernel, it.tile))
         };
-        assert_eq!(tile(1, 8192, 8192, false), Some((Kernel::Ring4N1Quad, 64)));
+        assert_eq!(tile(1, 8192, 8192, false), Some((Kernel::Two4N1Quad, 32)));
         assert_eq!(tile(8, 14_336, 4096, false), Some((Kernel::Ring4N1Many, 64)));
         assert_eq!(tile(9, 14_336, 4096, false), Some((Kernel::Ring4N2Many, 112)));
-        assert_eq!(tile(16, 28_672, 4096, true), Some((Kernel::Ring4N2Quad, 64)));
-        assert_eq!(tile(4, 4096, 14_336, false), Some((Kernel::Ring4N1Pair, 32)));
+        assert_eq!(tile(16, 28_672, 4096, true), Some((Kernel::Two4N2Quad, 64)));
+        assert_eq!(tile(4, 4096, 14_336, false), Some((Kernel::Two4N1Pair, 32)));
+        // Rows of many are shared by two blocks, where they are long.
+        assert_eq!(tile(9, 4096, 14_336, false), Some((Kernel::Two4N2Pair, 64)));
+        assert_eq!(tile(9, 4096, 4096, false), Some((Kernel::Ring4N2Pair, 32)));
+        // Rows that end in the middle of two tiles.
+        assert_eq!(tile(1, 8192, 8192 + 64, false), Some((Kernel::Ring4N1Quad, 64)));
         // Short rows, few outputs.
         assert_eq!(tile(1, 49_152, 576, false), None);
         assert_eq!(tile(1, 1024, 8192, false), None);

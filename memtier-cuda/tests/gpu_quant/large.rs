@@ -2,7 +2,8 @@
 
 use memtier::{F8E4M3, PackedFormat, Q4_0, Q4_1, Q4_K, Q5_0, Q6_K, Q8_0, bf16};
 use memtier_cuda::kernels::{
-    Activation, Inputs, TiledMatrix, Tiling, project_tiled_f32, project_tiled_gated, tile, tile_fp8,
+    Activation, Inputs, TiledMatrix, Tiling, project_tiled, project_tiled_add, project_tiled_f32, project_tiled_gated,
+    tile, tile_fp8,
 };
 
 use crate::{
@@ -54,10 +55,10 @@ fn e4m3_with_a_scale_for_every_row_or_part_of_one() {
 }
 
 /// Matrices of which every multiprocessor has `share` strips of 16 outputs, twice side by side, or as a gate and what it gates.
-fn large<B: Random>(within: f64, shares: &[usize]) {
+fn large<B: Random>(within: f64, columns: usize, shares: &[usize]) {
     let Some(Rig { kernels, mut engine, mut stream, .. }) = rig() else { return };
     let mut rng = Rng(57);
-    let (columns, most) = (2304, 11);
+    let most = 11;
     let x = rng.bf16s(most * columns);
     let x64: Vec<f64> = wide(&x).collect();
     let mut worst = 0.0f64;
@@ -97,6 +98,11 @@ fn large<B: Random>(within: f64, shares: &[usize]) {
                 assert!(far < within, "{case}: {far}");
                 worst = worst.max(far);
             }
+            if rows == most {
+                step.on.write(&mut out, &vec![f32::NAN; rows * 2 * outputs]).unwrap();
+                project_tiled_f32(step.on, &kernels, &mut out, &[matrix, matrix], Inputs::Plain(x), rows).unwrap();
+                assert!(read!(step, f32, out) == found, "{case}: the same inputs gave other bits");
+            }
             of.push(found);
             if rows != 8 && rows != most {
                 continue;
@@ -123,20 +129,22 @@ fn large<B: Random>(within: f64, shares: &[usize]) {
 fn large_matrices_of_every_kind() {
     // Six strips of both matrices are those of the kernels for many.
     let shares = if rounds(1, 0) == 1 { &[1, 2, 3, 4][..] } else { &[1, 2, 4] };
-    large::<Q4_0>(2e-5, shares);
-    large::<Q8_0>(2e-5, shares);
-    large::<Q5_0>(2e-5, shares);
-    large::<Q6_K>(6e-4, shares);
-    large::<Q4_1>(2e-5, &[2]);
-    large::<Q4_K>(6e-4, &[2]);
+    large::<Q4_0>(2e-5, 2304, shares);
+    large::<Q8_0>(2e-5, 2304, shares);
+    large::<Q5_0>(2e-5, 2304, shares);
+    large::<Q6_K>(6e-4, 2304, shares);
+    large::<Q4_K>(6e-4, 2304, &[2]);
+    // Of 4 bits it matters whether a row ends between two tiles; those of many elements are shared by two blocks.
+    large::<Q4_1>(2e-5, 2336, shares);
+    large::<Q4_1>(2e-5, 8576, &[2]);
 }
 
 /// Three matrices side by side, as queries, keys and values are, and a gate by GELU: small for a device, but not for the emulated one.
-fn three_and_a_gate<B: Random>(within: f64) {
+fn three_and_a_gate<B: Random>(within: f64, columns: usize) {
     let Some(Rig { kernels, mut engine, mut stream, .. }) = rig() else { return };
     let mut rng = Rng(58);
-    // Rows that end in the middle of a tile, and so do outputs.
-    let (columns, outputs) = (2080, [49, 33, 70]);
+    // Outputs that end in the middle of a tile.
+    let outputs = [49, 33, 70];
     let made = outputs.map(|outputs| matrix::<B>(&mut rng, outputs, columns));
     let up = matrix::<B>(&mut rng, outputs[2], columns);
     let mut step = engine.step(&mut stream).unwrap();
@@ -146,7 +154,7 @@ fn three_and_a_gate<B: Random>(within: f64) {
     };
     let matrices = [0, 1, 2].map(|at: usize| matrix_of(&made[at].0, outputs[at]));
     let pair = [matrices[2], matrix_of(&up.0, outputs[2])];
-    for rows in [3, 11] {
+    for rows in [3, 11, 16] {
         let x = rng.bf16s(rows * columns);
         let x64: Vec<f64> = wide(&x).collect();
         let span = span!(step, bf16, x, bf16::NAN);
@@ -159,6 +167,17 @@ fn three_and_a_gate<B: Random>(within: f64) {
             (0..rows).flat_map(|row| parts.iter().flat_map(move |part| part[row].clone())).collect();
         let far = distance(read_whole!(step, f32, out).iter().map(|x| f64::from(*x)), &expected);
         assert!(far < within, "{} {rows} x {columns} to {outputs:?}: {far}", B::NAME);
+        let mut out = span!(step, bf16, vec![bf16::NAN; rows * all], bf16::NAN);
+        project_tiled(step.on, &kernels, &mut out.range(0..rows * all).unwrap(), &matrices, inputs, rows).unwrap();
+        let far = distance(wide(&read_whole!(step, bf16, out)), &expected);
+        assert!(far < 4.2e-3, "{} {rows} x {columns}: bf16 {far}", B::NAME);
+        let before = rng.f32s(rows * outputs[2]);
+        let mut out = span!(step, f32, before, f32::NAN);
+        let of = &mut out.range(0..before.len()).unwrap();
+        project_tiled_add(step.on, &kernels, of, matrices[2], inputs, rows).unwrap();
+        let sums: Vec<f64> = parts[2].iter().flatten().zip(&before).map(|(x, y)| x + f64::from(*y)).collect();
+        let far = distance(read_whole!(step, f32, out).iter().map(|x| f64::from(*x)), &sums);
+        assert!(far < within, "{} {rows} x {columns}: add {far}", B::NAME);
         let mut out = span!(step, bf16, vec![bf16::NAN; rows * outputs[2]], bf16::NAN);
         let (gelu, of) = (Activation::GeluTanh, &mut out.range(0..rows * outputs[2]).unwrap());
         project_tiled_gated(step.on, &kernels, of, pair, inputs, (rows, gelu)).unwrap();
@@ -172,7 +191,10 @@ fn three_and_a_gate<B: Random>(within: f64) {
 
 #[test]
 fn large_matrices_three_at_a_time_and_gated_by_gelu() {
-    three_and_a_gate::<Q4_0>(2e-5);
-    three_and_a_gate::<Q5_0>(2e-5);
-    three_and_a_gate::<Q8_0>(2e-5);
+    // Rows that end in the middle of a tile; of whole ones; long ones.
+    three_and_a_gate::<Q4_0>(2e-5, 2080);
+    three_and_a_gate::<Q4_0>(2e-5, 2176);
+    three_and_a_gate::<Q4_0>(2e-5, 8320);
+    three_and_a_gate::<Q5_0>(2e-5, 2080);
+    three_and_a_gate::<Q8_0>(2e-5, 2080);
 }

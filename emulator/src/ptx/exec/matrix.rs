@@ -53,12 +53,18 @@ fn decode(element: Element, bits: u32) -> f32 {
     match element {
         Element::F16 => from_f16(bits as u16),
         Element::Bf16 => from_bf16(bits as u16),
+        Element::Tf32 => tf32(bits),
         Element::E4m3 => E4M3.decode(bits & 0xff) as f32,
         Element::E5m2 => E5M2.decode(bits & 0xff) as f32,
         Element::E2m1 => E2M1.decode(bits & 0xf) as f32,
         Element::S8 => f32::from(bits as u8 as i8),
         Element::U8 => f32::from(bits as u8),
     }
+}
+
+/// The lowest 13 bits of an f32 are not looked at.
+fn tf32(bits: u32) -> f32 {
+    f32::from_bits(bits & 0xffff_e000)
 }
 
 fn scale_value(scale: Scale, bits: u32) -> f32 {
@@ -179,6 +185,7 @@ pub(super) fn multiply(l: &mut Lanes<'_>, inst: &Inst, mma: Mma) -> Result<(), T
             let one = |bits: u32| from_bf16(bits as u16);
             gather(l, places, 16, 16, one, one, &mut pair);
         }
+        (Element::Tf32, _) => gather(l, places, 8, 32, tf32, tf32, &mut pair),
         (Element::F16, _) => {
             let one = |bits: u32| from_f16(bits as u16);
             gather(l, places, 16, 16, one, one, &mut pair);

@@ -5,12 +5,13 @@ use super::{
     body::Body,
     lexer::integer,
 };
-use crate::ptx::code::{Element, Int, Mma, Op, Scale, Shfl, Ty, Vote};
+use crate::ptx::code::{Element, Int, Kind, Mma, Op, Scale, Shfl, Ty, Vote};
 
 fn element(word: &str) -> Option<Element> {
     Some(match word {
         "f16" => Element::F16,
         "bf16" => Element::Bf16,
+        "tf32" => Element::Tf32,
         "e4m3" => Element::E4m3,
         "e5m2" => Element::E5m2,
         "e2m1" => Element::E2m1,
@@ -219,6 +220,8 @@ impl<'a> Body<'a> {
         let integers = matches!(left, Element::S8 | Element::U8);
         let elements = match (left, right) {
             (Element::F16, Element::F16) | (Element::Bf16, Element::Bf16) => 16,
+            (Element::Tf32, Element::Tf32) if k == 4 => 4,
+            (Element::Tf32, Element::Tf32) => 8,
             (Element::S8 | Element::U8, Element::S8 | Element::U8) => 32,
             (Element::E4m3 | Element::E5m2, Element::E4m3 | Element::E5m2) => 32,
             (Element::E2m1, Element::E2m1) if kind.is_some_and(|it| it != "mxf8f6f4") => 64,
@@ -239,8 +242,11 @@ impl<'a> Body<'a> {
     }
 
     fn matrices(&mut self, mma: Mma, args: &[Arg<'a>]) -> Result<(), String> {
-        let expected = [4, 4, 2, 4, 1, 2, 1, 2];
-        let expected = if mma.scale.is_some() { &expected[..] } else { &expected[..4] };
+        let expected = match (mma.scale, mma.k) {
+            (Some(_), _) => &[4, 4, 2, 4, 1, 2, 1, 2][..],
+            (None, 4) => &[4, 2, 1, 4],
+            (None, _) => &[4, 4, 2, 4],
+        };
         if args.len() != expected.len() {
             return Err(format!("{} operands, not {}", args.len(), expected.len()));
         }
@@ -258,6 +264,13 @@ impl<'a> Body<'a> {
                     _ => self.value(part, Ty::B(4))?,
                 });
             }
+        }
+        let mut mma = mma;
+        if mma.k == 4 {
+            // As eight elements, of which the others are zero.
+            let zero = (Kind::Use32, self.constant(0, Ty::B(4)));
+            operands.splice(6..7, [zero, zero, operands[6], zero]);
+            mma.k = 8;
         }
         self.emit(Op::Mma(mma), operands);
         Ok(())
