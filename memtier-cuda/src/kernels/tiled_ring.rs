@@ -54,12 +54,10 @@ pub(super) fn ring(
         each if rows > 8 && bits(tiling) < 8 && (gated || each.div_ceil(4) * 4 < each.div_ceil(7) * 7) => Share::Quad,
         _ => Share::Many,
     };
-    if matches!(tiling, Tiling::Q4) && columns.is_multiple_of(128) {
-        if let Some(variant) = variant_of_4(rows > 8, share, columns) {
-            return Some(variant);
-        }
-    }
-    Some(variant(tiling, rows > 8, share))
+    let two = rows > 8;
+    let of_4 = matches!(tiling, Tiling::Q4) && columns.is_multiple_of(128);
+    let of_4 = if of_4 { variant_of_4(two, share, columns) } else { None };
+    Some(of_4.unwrap_or_else(|| variant(tiling, two, share)))
 }
 
 /// As `quant_ring4.cu` makes them: what is faster than `quant_ring.cu` where a row is a multiple of 128 elements.
