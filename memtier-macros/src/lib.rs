@@ -107,7 +107,7 @@ use proc_macro::TokenStream;
 /// | `ModelResident` or `EnginePersistent` | how long it lives; first |
 /// | `dims = Type` | the struct whose numbers the shapes are made of; `()` when every shape is constant |
 /// | `space = Type` | the memory space: a type parameter of the struct, or a fixed one (`Cuda`). Without it the macro adds a parameter, last, that is `Host` by default: `LlamaWeights<Cuda>` is the same struct in device memory |
-/// | `crate = path` | where `memtier` is, when that is not `::memtier`: its own path or a re-export of all of it. A module that stands in for it with other things of the same names is believed, as `unsafe` code would be |
+/// | `crate = path` | where `memtier` is, when that is not `::memtier`: its own path or a re-export of all of it. A module with other things of the same names does not compile, or changes nothing that memory safety rests on |
 ///
 /// # Fields
 ///

@@ -2,6 +2,7 @@
 
 use crate::{
     engine::Lend,
+    generated::{Gates, Prices, Swap},
     layout::SizeError,
     line::CarveError,
     line::{Carver, Check},
@@ -9,7 +10,6 @@ use crate::{
     part::Part,
     place::{Beside, Cx, Mark, Place},
     plan::Demand,
-    pool::PoolGate,
     space::{Cuda, Host, Space},
 };
 
@@ -52,7 +52,7 @@ pub unsafe trait Bundle: Sized + Send + Sync + 'static {
     const NAME: &'static str;
 
     #[doc(hidden)]
-    fn price(spec: &Self::Spec, add: &mut dyn FnMut(Demand)) -> Result<(), SizeError>;
+    fn price(spec: &Self::Spec, prices: &mut Prices<'_>) -> Result<(), SizeError>;
 
     /// What declaring it with these sizes would ask the planner for. Pure: for the `reprice` function of a plan request.
     ///
@@ -60,7 +60,7 @@ pub unsafe trait Bundle: Sized + Send + Sync + 'static {
     /// [`SizeError`] names the field.
     fn demands(spec: &Self::Spec) -> Result<Vec<Demand>, SizeError> {
         let mut demands = Vec::new();
-        Self::price(spec, &mut |demand| demands.push(demand))?;
+        Self::price(spec, &mut Prices(&mut |demand| demands.push(demand)))?;
         Ok(demands)
     }
 
@@ -75,12 +75,12 @@ pub unsafe trait Bundle: Sized + Send + Sync + 'static {
     #[doc(hidden)]
     fn parts(&mut self, lend: &Lend) -> Self::Parts<'_>;
     #[doc(hidden)]
-    fn kept(self) -> Self::Kept;
+    fn kept(self, swap: &Swap) -> Self::Kept;
     #[doc(hidden)]
     fn keep(&self, keep: &mut Keep);
     /// Every pool in it.
     #[doc(hidden)]
-    fn gates(&self, visit: &mut dyn FnMut(&dyn PoolGate));
+    fn gates(&self, gates: &mut Gates<'_>);
 }
 
 /// A space that a part can be in where the bundle is in `Other`: the same, or host memory beside a device's. The wrong
@@ -129,6 +129,8 @@ impl SpaceOfBundle<Cuda> for Host {
 pub trait PartOf<S: Space>: Part {
     /// `P`, in the part's own space.
     type There<P: Place<Space = S>>: Place<Space = Self::Space>;
+    /// Whether launches reach it, if they read in it where to go.
+    const READ_WHERE_IT_IS: bool;
     /// The right to take spans there.
     fn there<P: Place<Space = S>>(cx: &Cx<P>) -> Cx<Self::There<P>>;
 }
@@ -137,13 +139,8 @@ where
     T::Space: SpaceOfBundle<S>,
 {
     type There<P: Place<Space = S>> = <T::Space as SpaceOfBundle<S>>::Place<P>;
+    const READ_WHERE_IT_IS: bool = !(T::STEERS && <T::Space as SpaceOfBundle<S>>::BESIDE);
     fn there<P: Place<Space = S>>(cx: &Cx<P>) -> Cx<Self::There<P>> {
-        const {
-            match if T::STEERS && <T::Space as SpaceOfBundle<S>>::BESIDE { None } else { Some(()) } {
-                Some(()) => {}
-                None => panic!("a page table is beside the device that reads it: give it `Cuda` memory"),
-            }
-        }
         <T::Space as SpaceOfBundle<S>>::there(cx)
     }
 }

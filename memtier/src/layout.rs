@@ -121,7 +121,7 @@ pub(crate) struct Cursor {
     fields: Option<(String, Vec<FieldInfo>)>,
 }
 
-impl<'w, T: Tier> Walk<'w, T> {
+impl<'w, T> Walk<'w, T> {
     pub(crate) fn new(cursor: &'w mut Cursor) -> Self {
         Walk { cursor, tier: PhantomData }
     }
@@ -285,7 +285,7 @@ pub struct Base<'b, T> {
     tier: PhantomData<fn() -> T>,
 }
 
-impl<'b, T: Tier> Base<'b, T> {
+impl<'b, T> Base<'b, T> {
     pub(crate) fn new(region: &'b Arc<Region>, addr: u64) -> Self {
         Base { region, addr, tier: PhantomData }
     }

@@ -29,6 +29,7 @@ mod checked;
 mod element;
 mod engine;
 pub mod experts;
+mod generated;
 mod layout;
 mod line;
 pub mod manual;
@@ -88,7 +89,7 @@ pub use units::{Blocks, Bytes, Layers, Overflow, Tokens};
 
 pub use memtier_macros::{graph_captured, tier};
 
-/// What generated code needs and nobody should write by hand.
+/// What generated code needs and nobody should write by hand. Nothing is sound because it is found here: see `generated`.
 #[doc(hidden)]
 pub mod __private {
     pub use core;
@@ -101,13 +102,12 @@ pub mod __private {
         checked::{Math, constant, has_size, has_whole_rows, value},
         element::{Element, Formatted, Plain},
         engine::{Lend, Lent},
+        generated::{Gates, Prices, Swap},
         layout::{Base, FieldInfo, SizeError, Slot, Walk},
         line::{CarveError, Carver, Check, Declarer, Line},
         owned::{Keep, Owned},
         part::{Declare, Gone, Part, Survives},
         place::{Cx, Place},
-        plan::Demand,
-        pool::PoolGate,
         space::{Host, Space},
         span::{StableSpan, StableSpanMut},
         storage::{Nested, NestedMut, NestedRef, Nests, NestsOther, SpaceOf, Storage},

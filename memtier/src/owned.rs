@@ -47,20 +47,17 @@ impl<E: Element, T> Owned<E, T> {
     }
 
     /// Its region, for a graph that bakes its address.
-    #[doc(hidden)]
-    pub fn keep(&self, keep: &mut Keep) {
+    pub(crate) fn keep(&self, keep: &mut Keep) {
         keep.region(&self.region);
     }
 }
 
 impl<E: Element, T: Tier> Owned<E, T> {
-    #[doc(hidden)]
-    pub fn span<P: Place<Space = T::Space>>(&self, cx: &Cx<P>) -> StableSpan<'_, E, P> {
+    pub(crate) fn span<P: Place<Space = T::Space>>(&self, cx: &Cx<P>) -> StableSpan<'_, E, P> {
         StableSpan::new(self.addr, self.len, self.meta, cx.mark())
     }
 
-    #[doc(hidden)]
-    pub fn span_mut<P: Place<Space = T::Space>>(&mut self, cx: &Cx<P>) -> StableSpanMut<'_, E, P> {
+    pub(crate) fn span_mut<P: Place<Space = T::Space>>(&mut self, cx: &Cx<P>) -> StableSpanMut<'_, E, P> {
         StableSpanMut::new(self.addr, self.len, self.meta, cx.mark())
     }
 }

@@ -125,9 +125,8 @@ impl<N, P> Clone for NestedRef<'_, N, P> {
 impl<N, P> Copy for NestedRef<'_, N, P> {}
 
 impl<N: Storage> Nested<N> {
-    #[doc(hidden)]
-    pub fn build<T: Tier>(layouts: &[N::Layout], base: &Base<'_, T>) -> Self {
-        Nested(layouts.iter().map(|layout| base.nested(layout)).collect())
+    pub(crate) fn of(items: impl Iterator<Item = N>) -> Self {
+        Nested(items.collect())
     }
 
     #[doc(hidden)]
@@ -135,18 +134,15 @@ impl<N: Storage> Nested<N> {
         self.0.len() == layouts.len() && self.0.iter().zip(layouts).all(|(item, layout)| item.has_shape_of(layout))
     }
 
-    #[doc(hidden)]
-    pub fn keep(&self, keep: &mut Keep) {
+    pub(crate) fn keep(&self, keep: &mut Keep) {
         self.0.iter().for_each(|item| item.keep(keep));
     }
 
-    #[doc(hidden)]
-    pub fn view<P: Place<Space = SpaceOf<N>>>(&self, cx: &Cx<P>) -> NestedRef<'_, N, P> {
+    pub(crate) fn view<P: Place<Space = SpaceOf<N>>>(&self, cx: &Cx<P>) -> NestedRef<'_, N, P> {
         NestedRef { items: &self.0, cx: cx.mark() }
     }
 
-    #[doc(hidden)]
-    pub fn view_mut<P: Place<Space = SpaceOf<N>>>(&mut self, cx: &Cx<P>) -> NestedMut<'_, N, P> {
+    pub(crate) fn view_mut<P: Place<Space = SpaceOf<N>>>(&mut self, cx: &Cx<P>) -> NestedMut<'_, N, P> {
         NestedMut { items: &mut self.0, cx: cx.mark() }
     }
 }

@@ -1,4 +1,6 @@
 //! The structs beside a bundle (what it is declared from, its lines, its views, what a swap leaves) and its impls.
+//!
+//! As in `storage`, no body names anything by a path: each part goes through a method of the function's parameter.
 
 use proc_macro2::{Ident, Span, TokenStream};
 use quote::{ToTokens, quote};
@@ -201,16 +203,17 @@ fn implementation(model: &Bundle, broken: bool) -> TokenStream {
     let at = quote!(#place: #private::Place<Space = #space>);
     let Bodies { price, declare, carve, views, load_views, parts, left, keep, gates, check } =
         Bodies::of(model, broken);
-    let [add, sizes, declarer, carved, carver, cx, lend, collect, visit, checker] = [
-        "__mt_add",
+    let [prices, sizes, declarer, carved, carver, cx, lend, swap, collect, gated, checker] = [
+        "__mt_prices",
         "__mt_spec",
         "__mt_declarer",
         "__mt_lines",
         "__mt_carver",
         "__mt_cx",
         "__mt_lend",
+        "__mt_swap",
         "__mt_keep",
-        "__mt_visit",
+        "__mt_gates",
         "__mt_check",
     ]
     .map(|name| local(name, Span::call_site()));
@@ -218,7 +221,8 @@ fn implementation(model: &Bundle, broken: bool) -> TokenStream {
         #(#of_struct)*
         #[automatically_derived]
         #[allow(trivial_bounds)]
-        // SAFETY: every method goes field by field through the parts' own, and the macro names every field once.
+        // SAFETY: every method goes field by field through the parts' own, and the macro names every field once. Where the trait is
+        // memtier's, so are the parameters that do it.
         unsafe impl<#(#params,)*> #private::Bundle for #ident<#(#own,)*> #clause {
             type Space = #space;
             type Spec = #spec<#(#own,)*>;
@@ -231,7 +235,7 @@ fn implementation(model: &Bundle, broken: bool) -> TokenStream {
 
             fn price(
                 #sizes: &Self::Spec,
-                #add: &mut dyn #private::core::ops::FnMut(#private::Demand),
+                #prices: &mut #private::Prices<'_>,
             ) -> #private::core::result::Result<(), #private::SizeError> {
                 #price
             }
@@ -256,7 +260,7 @@ fn implementation(model: &Bundle, broken: bool) -> TokenStream {
                 #parts
             }
 
-            fn kept(self) -> Self::Kept {
+            fn kept(self, #swap: &#private::Swap) -> Self::Kept {
                 #left
             }
 
@@ -264,7 +268,7 @@ fn implementation(model: &Bundle, broken: bool) -> TokenStream {
                 #keep
             }
 
-            fn gates(&self, #visit: &mut dyn #private::core::ops::FnMut(&dyn #private::PoolGate)) {
+            fn gates(&self, #gated: &mut #private::Gates<'_>) {
                 #gates
             }
         }
@@ -302,9 +306,8 @@ struct Bodies {
 
 impl Bodies {
     fn of(model: &Bundle, broken: bool) -> Self {
-        let private = model.head.private();
         if broken {
-            let never = quote!(#private::core::unreachable!());
+            let never = quote!(loop {});
             let [price, declare, carve, views, load_views, parts, left, keep, gates, check] =
                 [(); 10].map(|()| never.clone());
             return Bodies { price, declare, carve, views, load_views, parts, left, keep, gates, check };
@@ -312,16 +315,17 @@ impl Bodies {
         let own = &model.head.ident;
         let [lines, view, load_view, lent, kept] =
             [Made::Lines, Made::View, Made::LoadView, Made::Parts, Made::Kept].map(|made| named(own, made.suffix()));
-        let [add, sizes, declarer, carved, carver, cx, lend, collect, visit, checker] = [
-            "__mt_add",
+        let [prices, sizes, declarer, carved, carver, cx, lend, swap, collect, gated, checker] = [
+            "__mt_prices",
             "__mt_spec",
             "__mt_declarer",
             "__mt_lines",
             "__mt_carver",
             "__mt_cx",
             "__mt_lend",
+            "__mt_swap",
             "__mt_keep",
-            "__mt_visit",
+            "__mt_gates",
             "__mt_check",
         ]
         .map(|name| local(name, Span::call_site()));
@@ -333,34 +337,28 @@ impl Bodies {
             quote!(#name { #(#fields,)* })
         };
         // One part says where the bundle is, the others are where it is.
-        let space = space(model);
         let view_of = |name: &Ident, method: &str| {
-            let method = Ident::new(method, Span::call_site());
-            let fields = model.parts.iter().enumerate().map(|(index, Part { ident, ty, .. })| {
-                let cx = match index {
-                    index if model.is_anchor(index) => quote!(#cx),
-                    _ => quote!(&<#ty as #private::PartOf<#space>>::there(#cx)),
-                };
-                quote!(#ident: #private::Part::#method(&mut self.#ident, #cx))
+            let [anchor, other] = ["", "_of"].map(|end| Ident::new(&format!("{method}{end}"), Span::call_site()));
+            let fields = model.parts.iter().enumerate().map(|(index, Part { ident, .. })| {
+                let method = if model.is_anchor(index) { &anchor } else { &other };
+                quote!(#ident: #cx.#method(&mut self.#ident))
             });
             quote!(#name { #(#fields,)* })
         };
         let each = |value: &dyn Fn(&Part) -> TokenStream| -> TokenStream { model.parts.iter().map(value).collect() };
-        let ok = quote!(#private::core::result::Result::Ok(()));
-        let part = quote!(#private::Part);
-        let price = each(&|Part { ident, ty, .. }| quote!(<#ty as #private::Declare>::price(&#sizes.#ident, #add)?;));
+        let price = each(&|Part { ident, ty, .. }| quote!(#prices.part::<#ty>(&#sizes.#ident)?;));
         let check = each(&|Part { ident, .. }| quote!(#checker.line(&self.#ident)?;));
         Bodies {
-            price: quote!(#price #ok),
+            price: quote!(#price #prices.done()),
             declare: literal(&lines, &|ident| quote!(#declarer.line(#sizes.#ident))),
             carve: literal(own, &|ident| quote!(#carver.part(#carved.#ident))),
-            views: view_of(&view, "view"),
-            load_views: view_of(&load_view, "load_view"),
-            parts: literal(&lent, &|ident| quote!(#private::Lent::new(&mut self.#ident, #lend))),
-            left: literal(&kept, &|ident| quote!(#part::kept(self.#ident))),
-            keep: each(&|Part { ident, .. }| quote!(#part::keep(&self.#ident, #collect);)),
-            gates: each(&|Part { ident, .. }| quote!(#part::gates(&self.#ident, #visit);)),
-            check: quote!(#check #ok),
+            views: view_of(&view, "part"),
+            load_views: view_of(&load_view, "load_part"),
+            parts: literal(&lent, &|ident| quote!(#lend.part(&mut self.#ident))),
+            left: literal(&kept, &|ident| quote!(#swap.part(self.#ident))),
+            keep: each(&|Part { ident, .. }| quote!(#collect.part(&self.#ident);)),
+            gates: each(&|Part { ident, .. }| quote!(#gated.part(&self.#ident);)),
+            check: quote!(#check #checker.done()),
         }
     }
 }

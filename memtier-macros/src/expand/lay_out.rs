@@ -26,6 +26,7 @@ pub(crate) struct LaidOut {
 
 pub(crate) fn lay_out(model: &Storage) -> LaidOut {
     let private = model.head.private();
+    let [walk, layout] = locals(["__mt_walk", "__mt_layout"]);
     let consts = const_params(&model.head.generics);
     let constants = RefCell::default();
     let fields = model.fields.iter().map(|field| {
@@ -34,10 +35,11 @@ pub(crate) fn lay_out(model: &Storage) -> LaidOut {
         quote!(#ident: #laid_out)
     });
     let body = quote! {
-        #private::core::result::Result::Ok(__MtLayout {
+        let #layout = __MtLayout {
             #(#fields,)*
             __mt_of: #private::core::marker::PhantomData,
-        })
+        };
+        #walk.done(#layout)
     };
     LaidOut { body, constants: constants.into_inner() }
 }
@@ -67,16 +69,17 @@ impl Laying<'_> {
         let Some(when) = &self.field.attrs.when else { return slot };
         let private = self.private;
         let when = self.rewrite(when, false);
-        let [there] = locals(["__mt_there"]);
+        let [walk, there, laid_out] = locals(["__mt_walk", "__mt_there", "__mt_slot"]);
         let (open, close) = self.math(&[&when]);
         quote! {{
             #open
             let #there: #private::core::primitive::bool = #when;
             #close
             if #there {
-                #private::core::option::Option::Some(#slot)
+                let #laid_out = #slot;
+                #walk.present(#laid_out)
             } else {
-                #private::core::option::Option::None
+                #walk.absent()
             }
         }}
     }

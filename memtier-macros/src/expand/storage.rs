@@ -1,4 +1,7 @@
 //! The `Storage` impl: one checked function lays out, the others follow the slots.
+//!
+//! The bodies name nothing by a path that their soundness rests on, see `generated.rs` of `memtier`: they call methods of the trait's
+//! parameters, on a receiver that is just what the method takes (`(&mut self.field)`, not `self.field`).
 
 use proc_macro2::{Ident, Span, TokenStream};
 use quote::{ToTokens, quote};
@@ -92,7 +95,7 @@ fn storage(model: &Storage, laid_out: LaidOut, broken: bool) -> TokenStream {
     let at = quote!(#place: #private::Place<Space = #space>);
     let each = |body: &dyn Fn(&Field) -> TokenStream| -> Vec<TokenStream> { model.fields.iter().map(body).collect() };
     let bodies = match broken {
-        true => Bodies::impossible(&private),
+        true => Bodies::impossible(),
         false => Bodies {
             lay_out: laid_out.body,
             build: literal(model, ident, each(&|field| build(model, field))),
@@ -101,8 +104,8 @@ fn storage(model: &Storage, laid_out: LaidOut, broken: bool) -> TokenStream {
                 quote!(true #(&& #same)*)
             },
             keep: each(&|field| keep(&private, field)).into_iter().collect(),
-            view: literal(model, &read, each(&|field| see(&private, field, "span", "view", "as_ref"))),
-            view_mut: literal(model, &write, each(&|field| see(&private, field, "span_mut", "view_mut", "as_mut"))),
+            view: literal(model, &read, each(&|field| see(field, false))),
+            view_mut: literal(model, &write, each(&|field| see(field, true))),
         },
     };
     let Bodies { lay_out, build, has_shape_of, keep, view: views, view_mut: views_mut } = bodies;
@@ -113,7 +116,8 @@ fn storage(model: &Storage, laid_out: LaidOut, broken: bool) -> TokenStream {
         #(#of_struct)*
         #[automatically_derived]
         #[allow(trivial_bounds)]
-        // SAFETY: the layout is walked in one order when it is priced and when it is built, and every field is kept.
+        // SAFETY: the layout is walked in one order when it is priced and when it is built, and every field is kept. Where the trait is
+        // memtier's, so are the parameters, and what their methods make: each field is of the type that `build` gives it.
         unsafe impl<#(#params,)*> #private::Storage for #ident<#(#own,)*> #clause {
             type Tier = #tier;
             type Dims = #dims;
@@ -169,9 +173,10 @@ struct Bodies {
 }
 
 impl Bodies {
-    /// For a declaration that was reported: it type-checks, so that the report stays alone.
-    fn impossible(private: &Private) -> Self {
-        let never = quote!(#private::core::unreachable!());
+    /// For a declaration that was reported: it type-checks, so that the report stays alone. Should nobody see the report, since
+    /// another `core` takes `compile_error!` away, it is sound.
+    fn impossible() -> Self {
+        let never = quote!(loop {});
         let [lay_out, build, has_shape_of, keep, view, view_mut] = [(); 6].map(|()| never.clone());
         Bodies { lay_out, build, has_shape_of, keep, view, view_mut }
     }
@@ -186,7 +191,6 @@ fn literal(model: &Storage, name: &Ident, values: Vec<TokenStream>) -> TokenStre
 
 fn build(model: &Storage, field: &Field) -> TokenStream {
     let Field { ident, kind, attrs, .. } = field;
-    let private = model.head.private();
     let [layout, base, slot] = ["__mt_layout", "__mt_base", "__mt_slot"].map(|name| local(name, Span::call_site()));
     let one = |slot: TokenStream| match kind {
         Kind::Element(_) => quote!(#base.owned(#slot)),
@@ -194,13 +198,16 @@ fn build(model: &Storage, field: &Field) -> TokenStream {
             let ty = model.nested(field, ty);
             quote!(#base.nested::<#ty>(#slot))
         }
-        Kind::Array(..) => quote!(#private::Nested::build(#slot, #base)),
+        Kind::Array(ty, _) => {
+            let ty = model.nested(field, ty);
+            quote!(#base.array::<#ty>(#slot))
+        }
         Kind::Broken(_) | Kind::Half => quote!(()),
     };
     match attrs.when {
         Some(_) => {
             let one = one(quote!(#slot));
-            quote!(#layout.#ident.as_ref().map(|#slot| #one))
+            quote!((&#layout.#ident).as_ref().map(|#slot| #one))
         }
         None => one(quote!(&#layout.#ident)),
     }
@@ -232,8 +239,10 @@ fn keep(private: &Private, field: &Field) -> TokenStream {
     let Field { ident, kind, attrs, .. } = field;
     let [keep, own] = ["__mt_keep", "__mt_own"].map(|name| local(name, Span::call_site()));
     let one = |own: TokenStream| match kind {
-        Kind::Nested(_) => quote!(#private::Storage::keep(#own, #keep)),
-        _ => quote!((#own).keep(#keep)),
+        Kind::Element(_) => quote!(#keep.span(#own)),
+        Kind::Nested(_) => quote!(#keep.nested(#own)),
+        Kind::Array(..) => quote!(#keep.array(#own)),
+        Kind::Broken(_) | Kind::Half => quote!(()),
     };
     match attrs.when {
         Some(_) => {
@@ -247,19 +256,26 @@ fn keep(private: &Private, field: &Field) -> TokenStream {
     }
 }
 
-fn see(private: &Private, field: &Field, span: &str, view: &str, lend: &str) -> TokenStream {
+/// The view of a field: to read, or to write.
+fn see(field: &Field, write: bool) -> TokenStream {
     let Field { ident, kind, attrs, .. } = field;
     let [cx, own] = ["__mt_cx", "__mt_own"].map(|name| local(name, Span::call_site()));
-    let [span, view, lend] = [span, view, lend].map(|name| Ident::new(name, Span::call_site()));
-    let borrow = if lend == "as_mut" { quote!(&mut) } else { quote!(&) };
-    match (kind, &attrs.when) {
-        (Kind::Element(_), None) => quote!(self.#ident.#span(#cx)),
-        (Kind::Array(..), None) => quote!(self.#ident.#view(#cx)),
-        (Kind::Nested(_), None) => quote!(#private::Storage::#view(#borrow self.#ident, #cx)),
-        (Kind::Element(_), Some(_)) => quote!(self.#ident.#lend().map(|#own| #own.#span(#cx))),
-        (Kind::Array(..), Some(_)) => quote!(self.#ident.#lend().map(|#own| #own.#view(#cx))),
-        (Kind::Nested(_), Some(_)) => quote!(self.#ident.#lend().map(|#own| #private::Storage::#view(#own, #cx))),
+    let (borrow, lend) = if write { (quote!(&mut), quote!(as_mut)) } else { (quote!(&), quote!(as_ref)) };
+    let one = |own: TokenStream| match (kind, write) {
+        (Kind::Element(_), false) => quote!(#cx.span(#own)),
+        (Kind::Element(_), true) => quote!(#cx.span_mut(#own)),
+        (Kind::Nested(_), false) => quote!(#cx.nested(#own)),
+        (Kind::Nested(_), true) => quote!(#cx.nested_mut(#own)),
+        (Kind::Array(..), false) => quote!(#cx.array(#own)),
+        (Kind::Array(..), true) => quote!(#cx.array_mut(#own)),
         (Kind::Broken(_) | Kind::Half, _) => quote!(()),
+    };
+    match attrs.when {
+        Some(_) => {
+            let one = one(quote!(#own));
+            quote!((#borrow self.#ident).#lend().map(|#own| #one))
+        }
+        None => one(quote!(#borrow self.#ident)),
     }
 }
 

@@ -29,6 +29,7 @@ use std::sync::{Arc, Weak};
 use crate::{
     backend::{Device, DeviceCore, PhaseCell, PhaseName, QueueError},
     bundle::Bundle,
+    generated::Gates,
     line::{Declared, Grants},
     plan::MemoryPlan,
     pool::StepStream,
@@ -80,11 +81,11 @@ impl Lanes {
         self.introduce(lane, bundle);
         lane.begin(step)?;
         let mut prepared = Ok(());
-        bundle.gates(&mut |part| {
+        bundle.gates(&mut Gates(&mut |part| {
             if prepared.is_ok() {
                 prepared = part.prepare(StepStream::new(lane));
             }
-        });
+        }));
         prepared
     }
 
@@ -94,11 +95,11 @@ impl Lanes {
             return;
         }
         self.0.push(lane.clone());
-        bundle.gates(&mut |pool| {
+        bundle.gates(&mut Gates(&mut |pool| {
             if let Some(core) = pool.core() {
                 core.seen_by(lane);
             }
-        });
+        }));
     }
 
     fn drain(&self) -> Result<(), QueueError> {

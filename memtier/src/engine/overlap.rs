@@ -104,8 +104,7 @@ impl<T> Copy for Shared<'_, T> {}
 pub struct Lend(u64);
 
 impl<'s, T> Lent<'s, T> {
-    #[doc(hidden)]
-    pub fn new(part: &'s mut T, lend: &Lend) -> Self {
+    pub(crate) fn new(part: &'s mut T, lend: &Lend) -> Self {
         Lent { part, overlap: lend.0 }
     }
 }

@@ -6,6 +6,7 @@ use super::{Engine, Phase, Planning, Serving};
 use crate::{
     backend::DeviceReport,
     bundle::Bundle,
+    generated::Gates,
     plan::{self, MemoryPlan},
     record::ScratchStack,
     units::{Blocks, Bytes},
@@ -69,7 +70,7 @@ struct Parts<'r> {
 
 fn pools<B: Bundle>(bundle: &B) -> Vec<PoolReport> {
     let mut pools = Vec::new();
-    bundle.gates(&mut |pool| {
+    bundle.gates(&mut Gates(&mut |pool| {
         let Some(core) = pool.core() else { return };
         let committed = core.committed();
         pools.push(PoolReport {
@@ -78,7 +79,7 @@ fn pools<B: Bundle>(bundle: &B) -> Vec<PoolReport> {
             held: committed.beyond(core.free()),
             block: core.block_bytes(),
         });
-    });
+    }));
     pools
 }
 

@@ -6,6 +6,7 @@ use super::{Drained, EndsModel, Engine, Loading, OwnsBuffers, Phase, Serves, Ser
 use crate::{
     backend::{AcquireError, QueueError},
     bundle::Bundle,
+    generated::{Gates, Swap},
     plan::MemoryPlan,
     pool::Quiet,
     units::{Blocks, Bytes},
@@ -34,11 +35,11 @@ impl<Ph: Phase> Engine<Ph> {
     {
         self.lanes.drain().map_err(Busy::Device)?;
         let mut result = Ok(Bytes::ZERO);
-        self.phase.parts(Token(())).bundle.gates(&mut |pool| {
+        self.phase.parts(Token(())).bundle.gates(&mut Gates(&mut |pool| {
             let given = pool.give_back(&Quiet::drained()).map_err(Busy::Release);
             result = std::mem::replace(&mut result, Ok(Bytes::ZERO))
                 .and_then(|sum| given.map(|given| sum.plus(given).unwrap_or(Bytes::MAX)));
-        });
+        }));
         result
     }
 
@@ -56,13 +57,13 @@ impl<Ph: Phase> Engine<Ph> {
             return Err(DrainError { cause: Busy::Device(error), engine: Box::new(engine) });
         }
         let mut busy = None;
-        engine.phase.owned.gates(&mut |pool| {
+        engine.phase.owned.gates(&mut Gates(&mut |pool| {
             let Some(core) = pool.core() else { return };
             let live = core.close(true);
             if !live.is_zero() {
                 busy.get_or_insert(Busy::Blocks { pool: core.name(), live });
             }
-        });
+        }));
         match busy {
             None => Ok(engine.into_phase(|Serving { graphs, owned, plan, unclaimed }| Serving {
                 graphs,
@@ -88,7 +89,7 @@ impl<Ph: Phase> Engine<Ph> {
         lanes.0.clear();
         let Serving { graphs, owned: Drained(bundle), .. } = phase.into_drained(Token(()));
         drop(graphs);
-        let kept = bundle.kept();
+        let kept = bundle.kept(&Swap(()));
         core.plan = crate::next_id();
         core.phase.set(Loading::NAME);
         (Engine { lanes, phase: Loading { declared: Vec::new(), growth: Bytes::ZERO }, core }, kept)
@@ -112,11 +113,11 @@ impl<Ph: Phase> Engine<Ph> {
 
 /// Requests get blocks again.
 fn reopen<B: Bundle>(bundle: &B) {
-    bundle.gates(&mut |pool| {
+    bundle.gates(&mut Gates(&mut |pool| {
         if let Some(core) = pool.core() {
             core.close(false);
         }
-    });
+    }));
 }
 
 impl<B: Send + Sync> Engine<super::Planning<B>> {

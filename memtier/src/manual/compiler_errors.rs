@@ -159,6 +159,11 @@
 //! * Elements: `launch/wrong-element-from-the-host`, `phase/upload-of-other-elements`.
 //! * The body of a CPU operation and its arguments: `launch/body-without-an-argument`, `launch/body-of-other-elements`. The body takes a
 //!   tuple with one slice for each argument, in their order.
+//! * *Similar names, but actually distinct types*, in a declaration: the path after `crate =`, or a crate that is called `memtier`, has other
+//!   things of the names that the macro uses. Name memtier itself: `attacks/t03-option-that-stands-in`, `attacks/t04-array-that-stands-in`,
+//!   `attacks/t09-crate-called-memtier`, `attacks/t11-field-that-stands-in`, `attacks/t12-lending-that-stands-in`,
+//!   `attacks/t17-field-of-ones-own`. The same as *incompatible type for trait* (E0053), `attacks/t14-context-that-stands-in`,
+//!   `attacks/t16-result-that-stands-in`, and as *`memtier::Place` is not satisfied* (E0277), `attacks/t07-place-that-stands-in`.
 //! * A layout is no storage: `attacks/p1-dry-storage-kept-at-address-zero`. What a macro returns from a shape is its value:
 //!   `attacks/t02-layout-returned-by-a-macro`.
 //!

@@ -46,7 +46,6 @@
 //!   and steps on different streams of one engine are ordered one behind the other.
 //! * What a launch really wrote: [`advance`](crate::Ticket::advance) is the author's word. The system checks that the tokens
 //!   fit the blocks, that launches of that step could reach them, and that the step has ended.
-//! * That `crate = path` in `#[tier(..)]` and `#[graph_captured(..)]` names memtier. The macros write `unsafe impl`s with what they find there.
 //! * Allocators outside our reach are counted, and values (capacity, leaks through `mem::forget`) are values.
 //!
 //! # Shapes that were decided, and what lost
@@ -78,6 +77,13 @@
 //! **Traits that carry soundness are `unsafe` or closed.** [`Storage`](crate::Storage) and [`Bundle`](crate::Bundle) are
 //! `unsafe` and written by the macros, which works under `#![forbid(unsafe_code)]`; phase traits take an argument that only
 //! this crate can make, since the orphan rule would let a downstream crate implement them for `Serving<ItsBundle>`.
+//!
+//! **Generated code trusts no path.** `crate = path`, and `extern crate self as memtier` without it, are safe code, and can name a module that
+//! has the real traits beside helpers of its own: an `Option` with two in it, a `keep` that forgets. A restriction on the path would not
+//! help, as no path is surely memtier's. So the body of an `unsafe impl` calls methods of its parameters only (`cx.part(&mut self.kv)`,
+//! `walk.field(..)`): the compiler holds those against the real trait's signature, and what they give back is what a field has to be. An
+//! impostor's own trait may be implemented, and no engine takes it; its types do not compile; its arithmetic gives numbers, as
+//! the author's own would. Methods are found on receivers for which no trait in scope is asked first. The attacks `t03` to `t17` are these.
 //!
 //! **Two streams at once take parts, not views.** Steps on different streams are ordered; prefill that overlaps decode is
 //! [`overlap`](crate::Engine::overlap). Nothing orders its two sides, so each part of the bundle is [`Lent`](crate::Lent) to one of

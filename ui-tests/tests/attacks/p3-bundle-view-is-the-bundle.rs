@@ -5,7 +5,7 @@
 
 #![forbid(unsafe_code)]
 
-use memtier::__private::{Carver, Check, Cx, Declarer, Keep, Lend, PoolGate};
+use memtier::__private::{Carver, Check, Cx, Declarer, Gates, Keep, Lend, Prices, Swap};
 use memtier::*;
 use ui_tests::*;
 
@@ -29,7 +29,7 @@ impl Bundle for One {
     type Kept = One;
     const NAME: &'static str = "One";
 
-    fn price(_: &(), _: &mut dyn FnMut(memtier::plan::Demand)) -> Result<(), SizeError> {
+    fn price(_: &(), _: &mut Prices<'_>) -> Result<(), SizeError> {
         Ok(())
     }
     fn declare(_: (), _: &mut Declarer<'_>) -> HonestLines {
@@ -47,11 +47,11 @@ impl Bundle for One {
     fn parts(&mut self, _: &Lend) -> &mut One {
         self
     }
-    fn kept(self) -> One {
+    fn kept(self, _: &Swap) -> One {
         self
     }
     fn keep(&self, _: &mut Keep) {}
-    fn gates(&self, _: &mut dyn FnMut(&dyn PoolGate)) {}
+    fn gates(&self, _: &mut Gates<'_>) {}
 }
 
 pub fn main() {

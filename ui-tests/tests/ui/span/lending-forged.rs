@@ -10,7 +10,7 @@ use ui_tests::*;
 
 pub fn lend(work: &mut DecodeWorkspace) -> usize {
     #[cfg(crime)]
-    let lent = memtier::__private::Lent::new(work, &memtier::__private::Lend(1));
+    let lent = memtier::__private::Lend(1).part(work);
     work.hidden_units()
 }
 
