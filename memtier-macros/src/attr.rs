@@ -74,7 +74,7 @@ impl TierArgs {
                     set(&mut args.dims, dims(value(input, &name, "a type", "Dims")?)?, "`dims`", name.span())
                 }
                 "space" => set(&mut args.space, value(input, &name, "a type", "Cuda")?, "`space`", name.span()),
-                "crate" => set(&mut args.krate, value(input, &name, "a path", "mt")?, "`crate`", name.span()),
+                "crate" => krate(&mut args.krate, input, &name),
                 "tier" => {
                     tier_was_tried = true;
                     let message = "the tier stands alone, in front: `#[tier(ModelResident, dims = Dims)]`";
@@ -107,7 +107,7 @@ impl BundleArgs {
             }
             Some(name) => match name.to_string().as_str() {
                 "space" => set(&mut args.space, value(input, &name, "a type", "S")?, "`space`", name.span()),
-                "crate" => set(&mut args.krate, value(input, &name, "a path", "mt")?, "`crate`", name.span()),
+                "crate" => krate(&mut args.krate, input, &name),
                 _ => Err(unknown_option(&name, "graph_captured", &BUNDLE_OPTIONS)),
             },
         });
@@ -188,6 +188,16 @@ fn value<T: Parse>(input: ParseStream<'_>, name: &Ident, kind: &str, example: &s
         return Err(Error::new(at, format!("`{name}` takes {kind}: write `{name} = {example}`")));
     }
     input.parse()
+}
+
+/// Where memtier is. A string in its place is reported, and believed, too: the second stage, which reports it, is found there.
+fn krate(slot: &mut Option<Path>, input: ParseStream<'_>, name: &Ident) -> Result<()> {
+    if let Ok(text) = input.fork().parse::<LitStr>()
+        && let Ok(path) = text.parse::<Path>()
+    {
+        slot.get_or_insert(path);
+    }
+    set(slot, value(input, name, "a path", "mt")?, "`crate`", name.span())
 }
 
 /// Dims that are there when the storage is declared, and lend nothing.

@@ -1,12 +1,12 @@
 //! Whether a declaration makes sense as a whole: everything that one attribute alone cannot tell.
 
 use proc_macro2::{Ident, Span};
-use syn::{Expr, Lit, Type, spanned::Spanned, visit::Visit};
+use syn::{Expr, Lit, Type, TypeArray, spanned::Spanned, visit::Visit};
 
 use crate::{
     attr::FIELD,
     bounds::{first_argument, instead_of, is_packed, is_value, is_wrapper, last_name},
-    model::{Bundle, Field, Head, Kind, Space, Storage, parameter, peel},
+    model::{Bundle, Field, Head, Kind, Storage, peel},
     report::{Errors, text},
 };
 
@@ -61,9 +61,7 @@ fn nested_type(model: &Storage, ty: &Type, errors: &mut Errors) {
             format!("`{}` would hold itself, and have no size: what repeats is an array of another storage", text(ty)),
         );
     }
-    if matches!(model.space, Space::Parameter { hidden: true, .. })
-        && let Some(param) = parameter(&model.head.generics, ty)
-    {
+    if let Some(param) = model.as_parameter(ty) {
         let (tier, dims) = (model.tier.ident(), model.dims.as_ref().map_or_else(|| "Dims".to_owned(), text));
         errors.mark(
             ty,
@@ -162,6 +160,15 @@ fn instead_of_part(name: &str, ty: &Type) -> Option<String> {
             let inner = first_argument(ty).map_or_else(|| "..".to_owned(), text);
             format!("a bundle owns its parts, and the engine the bundle: write `{name}: {inner}`")
         }
+        _ if is_pool_of_values(bare(ty).unwrap_or(ty)) => {
+            let pool = bare(ty).unwrap_or(ty);
+            let (what, element) =
+                (last_name(pool).unwrap_or_default(), first_argument(pool).map(text).unwrap_or_default());
+            format!(
+                "`{}` does not say what its blocks are: write `{what}<GlobalKv<{element}>>`, or `SwaKv`, `ResidualKv`, `RecurrentState`",
+                text(pool)
+            )
+        }
         _ => match of_memtier(ty).as_deref() {
             Some("Stream") => format!(
                 "a `{spelling}` is no part: declare it by itself, `engine.declare(StreamSpec {{ .. }})`, open it with \
@@ -181,6 +188,12 @@ fn instead_of_part(name: &str, ty: &Type) -> Option<String> {
         },
     };
     Some(instead)
+}
+
+/// `BlockPool<f16>`, `PageTable<f16>`: the kind is missing.
+fn is_pool_of_values(ty: &Type) -> bool {
+    let pool = of_memtier(ty).is_some_and(|name| name == "BlockPool" || name == "PageTable");
+    pool && first_argument(ty).is_some_and(is_value)
 }
 
 fn element(field: &Field, ty: &Type, errors: &mut Errors) {
@@ -233,62 +246,18 @@ fn nested(field: &Field, errors: &mut Errors) {
     }
 }
 
+/// A field that is neither an element, nor a storage, nor an array of storages: what was meant.
 fn broken(field: &Field, ty: &Type, errors: &mut Errors) {
     let name = field.name();
     let spelling = text(ty);
     let message = match peel(ty) {
-        Type::Array(_) | Type::Path(_) if bare(ty).is_some_and(is_value) => {
-            let item = bare(ty).map(text).unwrap_or_default();
-            match (&field.attrs.shape, peel(ty)) {
-                (Some(_), Type::Array(_)) => format!(
-                    "a shape says how many elements there are: write `{name}: {item}` with all dimensions in `#[shape(..)]`"
-                ),
-                (Some(_), _) => format!("a shape says how many elements there are: write `{name}: {item}`"),
-                (None, Type::Array(array)) => {
-                    let len = text(&array.len);
-                    format!("`{item}` is an element, not a storage: write `#[shape({len})] {name}: {item}`")
-                }
-                (None, _) => format!(
-                    "`{item}` is an element: write `#[shape(length)] {name}: {item}`, with its length from the dims"
-                ),
-            }
-        }
-        Type::Array(array) => match peel(&array.elem) {
-            Type::Array(inner) => {
-                let (item, counts) = (text(&inner.elem), (text(&array.len), text(&inner.len)));
-                format!("an array of storages has one count: write `{name}: [{item}; ({}) * ({})]`", counts.0, counts.1)
-            }
-            _ => {
-                let (item, len) = (bare(ty).map(text).unwrap_or_default(), text(&array.len));
-                format!(
-                    "items are storages, and all of them there: write `{name}: [{item}; {len}]`, and `#[when(condition)]` at what \
-                     the configuration may leave out"
-                )
-            }
-        },
+        Type::Array(_) | Type::Path(_) if bare(ty).is_some_and(is_value) => elements_in_a_container(field, ty),
+        Type::Array(array) => array_of_no_storages(&name, array),
         ty if instead_of(ty).is_some() => {
             let instead = instead_of(ty).unwrap_or_default();
             format!("`{spelling}` is no element: device memory holds numbers of one size everywhere, like {instead}")
         }
-        Type::Path(path) => {
-            let last = path.path.segments.last().map(|last| last.ident.to_string());
-            let inner = first_argument(ty).map(text).unwrap_or_else(|| "..".to_owned());
-            let item = bare(ty).map(text).unwrap_or_default();
-            match last.as_deref() {
-                Some("Option") if first_argument(ty).and_then(last_name).is_some_and(|name| name == "Vec") => {
-                    format!(
-                        "what the configuration may leave out is written `#[when(condition)] {name}: [{item}; count]`"
-                    )
-                }
-                Some("Option") => {
-                    format!("what the configuration may leave out is written `#[when(condition)] {name}: {inner}`")
-                }
-                Some("Vec") => {
-                    format!("an array of storages is written `{name}: [{item}; count]`, with a count from the dims")
-                }
-                _ => format!("a storage owns its fields already: write `{name}: {inner}`"),
-            }
-        }
+        Type::Path(_) => container(&name, ty),
         Type::Reference(_) | Type::Ptr(_) => {
             format!("`{spelling}` is an address, and storage owns its memory: write the element and its `#[shape(..)]`")
         }
@@ -303,6 +272,59 @@ fn broken(field: &Field, ty: &Type, errors: &mut Errors) {
         ),
     };
     errors.mark(ty, message);
+}
+
+/// `[f32; 4]`, `Vec<f32>`.
+fn elements_in_a_container(field: &Field, ty: &Type) -> String {
+    let (name, item) = (field.name(), bare(ty).map(text).unwrap_or_default());
+    match (&field.attrs.shape, peel(ty)) {
+        (Some(_), Type::Array(_)) => {
+            format!(
+                "a shape says how many elements there are: write `{name}: {item}` with all dimensions in `#[shape(..)]`"
+            )
+        }
+        (Some(_), _) => format!("a shape says how many elements there are: write `{name}: {item}`"),
+        (None, Type::Array(array)) => {
+            let len = text(&array.len);
+            format!("`{item}` is an element, not a storage: write `#[shape({len})] {name}: {item}`")
+        }
+        (None, _) => {
+            format!("`{item}` is an element: write `#[shape(length)] {name}: {item}`, with its length from the dims")
+        }
+    }
+}
+
+/// `[[Layer; 4]; 2]`, `[Option<Layer>; 4]`.
+fn array_of_no_storages(name: &str, array: &TypeArray) -> String {
+    match peel(&array.elem) {
+        Type::Array(inner) => {
+            let (item, counts) = (text(&inner.elem), (text(&array.len), text(&inner.len)));
+            format!("an array of storages has one count: write `{name}: [{item}; ({}) * ({})]`", counts.0, counts.1)
+        }
+        elem => {
+            let (item, len) = (text(bare(elem).unwrap_or(elem)), text(&array.len));
+            format!(
+                "items are storages, and all of them there: write `{name}: [{item}; {len}]`, and `#[when(condition)]` at what \
+                 the configuration may leave out"
+            )
+        }
+    }
+}
+
+/// `Option<Layer>`, `Vec<Layer>`, `Box<Layer>`.
+fn container(name: &str, ty: &Type) -> String {
+    let inner = first_argument(ty).map(text).unwrap_or_else(|| "..".to_owned());
+    let item = bare(ty).map(text).unwrap_or_default();
+    match last_name(ty).as_deref() {
+        Some("Option") if first_argument(ty).and_then(last_name).is_some_and(|name| name == "Vec") => {
+            format!("what the configuration may leave out is written `#[when(condition)] {name}: [{item}; count]`")
+        }
+        Some("Option") => {
+            format!("what the configuration may leave out is written `#[when(condition)] {name}: {inner}`")
+        }
+        Some("Vec") => format!("an array of storages is written `{name}: [{item}; count]`, with a count from the dims"),
+        _ => format!("a storage owns its fields already: write `{name}: {inner}`"),
+    }
 }
 
 /// What is inside of arrays, slices and containers.

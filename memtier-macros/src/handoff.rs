@@ -180,7 +180,11 @@ impl Home<'_> {
             Guess::Array(array) => {
                 let (item, len) = *array;
                 let (nested, bound) = self.nested(&item, &field.attrs, generics);
-                (quote!(array, #vis, #item, #len), Type::Verbatim(quote!(#private::Nested<#nested>)), bound)
+                let nested = match self.hidden && parameter(generics, &item).is_some() {
+                    true => nested,
+                    false => Type::Verbatim(quote!(#private::Nested<#nested>)),
+                };
+                (quote!(array, #vis, #item, #len), nested, bound)
             }
             Guess::Broken => {
                 (quote!(broken, #vis, #ty), parse_quote!(#private::core::marker::PhantomData<fn() -> #space>), None)
@@ -199,8 +203,14 @@ impl Home<'_> {
 
     fn nested(&self, ty: &Type, attrs: &[Attribute], generics: &Generics) -> (Type, Option<WherePredicate>) {
         let Home { args, tier, krate, space, .. } = self;
-        if !self.hidden || parameter(generics, ty).is_some() {
+        if !self.hidden {
             return (ty.clone(), None);
+        }
+        if parameter(generics, ty).is_some() {
+            // Reported by the second stage, which makes nothing of it; until then every parameter is used.
+            let private = Private::of(krate);
+            let used = parse_quote!(#private::core::marker::PhantomData<fn() -> (#space, #ty)>);
+            return (used, bounds::is(ty, quote!('static)));
         }
         let nests = bounds::nests(krate, *tier, args.dims.as_ref(), says(attrs, "dims"), ty.span());
         (Type::Verbatim(quote!(<#ty as #nests>::At<#space>)), bounds::is(ty, nests))

@@ -123,6 +123,26 @@ impl Storage {
         }
         Storage { head, tier, dims: args.dims, dims_were_tried: args.dims_were_tried, space, fields }
     }
+
+    /// The type parameter that a nested storage is. It has no space to be put in, which is reported.
+    pub(crate) fn as_parameter(&self, ty: &Type) -> Option<Ident> {
+        match self.space {
+            Space::Parameter { hidden: true, .. } => parameter(&self.head.generics, ty),
+            _ => None,
+        }
+    }
+
+    /// Makes nothing of those, so that the report stays alone.
+    pub(crate) fn leave_out_parameters(&mut self) {
+        let is_one = |field: &Field| match &field.kind {
+            Kind::Nested(ty) | Kind::Array(ty, _) => self.as_parameter(ty).is_some(),
+            _ => false,
+        };
+        let which: Vec<_> = self.fields.iter().map(is_one).collect();
+        for (field, _) in self.fields.iter_mut().zip(which).filter(|(_, is)| *is) {
+            field.kind = Kind::Half;
+        }
+    }
 }
 
 impl Bundle {

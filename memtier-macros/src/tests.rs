@@ -13,6 +13,11 @@ struct Seen {
 
 /// Both stages, as the compiler would run them (without `cfg`).
 fn expanded(attribute: &str, args: &str, item: &str) -> Seen {
+    let all = seen_tokens(attribute, args, item);
+    Seen { messages: messages(all.clone()), declared: declared(all) }
+}
+
+fn seen_tokens(attribute: &str, args: &str, item: &str) -> TokenStream {
     let (args, item) = (args.parse().unwrap(), item.parse().unwrap());
     let first = match attribute {
         "tier" => handoff::storage(args, item),
@@ -33,7 +38,7 @@ fn expanded(attribute: &str, args: &str, item: &str) -> Seen {
             }
         }
     }
-    Seen { messages: messages(all.clone()), declared: declared(all) }
+    all
 }
 
 fn messages(tokens: TokenStream) -> Vec<String> {
@@ -128,6 +133,18 @@ fn a_wrong_form_is_named_as_such() {
     one(&fields("#[shape = 3] x: f32"), &["`shape` is written `#[shape(rows, columns)]`"]);
     one(&fields("#[shape] x: f32"), &["`shape` is written `#[shape(rows, columns)]`"]);
     one(&fields("#[shape(hidden)] #[when] x: f32"), &["`when` is written `#[when(condition)]`"]);
+}
+
+#[test]
+fn a_crate_that_is_a_string_is_where_the_report_comes_from() {
+    let item: TokenStream = "pub struct W { pub x: Inner }".parse().unwrap();
+    for (args, expand) in [
+        ("ModelResident, dims = Dims, crate = \"own::mt\"", handoff::storage as fn(_, _) -> TokenStream),
+        ("crate = \"own::mt\"", handoff::bundle),
+    ] {
+        let first = expand(args.parse().unwrap(), item.clone()).to_string();
+        assert!(first.contains("derive (own :: mt :: __private") && !first.contains(":: memtier"), "{first}");
+    }
 }
 
 #[test]
@@ -251,4 +268,45 @@ fn copies_are_refused_and_other_derives_are_passed_on() {
     assert!(seen.messages[0].contains("no `Clone` here") && seen.messages[1].contains("no `Copy` here"));
     let first = handoff::storage("ModelResident, dims = Dims".parse().unwrap(), item.parse().unwrap());
     assert!(first.to_string().contains("derive (Debug)"), "{first}");
+}
+
+/// What the bodies of the `unsafe impl`s in an expansion take from `__private`.
+fn trusted(tokens: TokenStream) -> Vec<String> {
+    struct Bodies(Vec<String>);
+    impl syn::visit::Visit<'_> for Bodies {
+        fn visit_item_impl(&mut self, found: &syn::ItemImpl) {
+            let bodies = found.items.iter().filter_map(|item| match item {
+                syn::ImplItem::Fn(function) => Some(quote::ToTokens::to_token_stream(&function.block).to_string()),
+                _ => None,
+            });
+            self.0.extend(bodies.filter(|_| found.unsafety.is_some()));
+        }
+    }
+    let mut bodies = Bodies(Vec::new());
+    syn::visit::Visit::visit_file(&mut bodies, &syn::parse2(tokens).unwrap());
+    assert!(bodies.0.len() >= 6, "{}", bodies.0.len());
+    let names = bodies.0.iter().flat_map(|body| body.split("__private :: ").skip(1));
+    let mut names: Vec<_> = names.map(|rest| rest.split(' ').next().unwrap_or_default().to_owned()).collect();
+    names.sort_unstable();
+    names.dedup();
+    names
+}
+
+#[test]
+fn nothing_that_an_unsafe_impl_rests_on_is_named_by_a_path() {
+    let of_a_storage = seen_tokens(
+        "tier",
+        "ModelResident, dims = Dims",
+        "struct W {
+            #[shape(a * b, 2 * ROWS)] x: f32,
+            #[shape(size!(a))] #[format(f)] #[when(a > b)] y: Packed<F>,
+            one: Inner, #[when(a > b)] other: Inner,
+            #[dims(layer(index))] more: [Inner; layers], #[when(a > b)] most: [Inner; layers],
+        }",
+    );
+    // Numbers; types of nested storages, which have to be storages; patterns that only one type has; and the trait that is implemented.
+    let harmless = ["Math", "ModelResident", "Nests", "NestsOther", "Storage", "core", "value"];
+    assert_eq!(trusted(of_a_storage), harmless);
+    let of_a_bundle = seen_tokens("graph_captured", "", "struct B { work: W, kv: Vec<BlockPool<GlobalKv<f16>>> }");
+    assert_eq!(trusted(of_a_bundle), [""; 0]);
 }

@@ -27,8 +27,9 @@ pub(crate) fn storage(item: TokenStream) -> TokenStream {
         Ok(input) => input,
         Err(error) => return error.into_compile_error(),
     };
-    let model = model::Storage::read(input, &mut errors);
+    let mut model = model::Storage::read(input, &mut errors);
     check::storage(&model, &mut errors);
+    model.leave_out_parameters();
     // A half typed field was reported by the compiler itself.
     let broken = !errors.is_empty() || model.fields.iter().any(|field| matches!(field.kind, Kind::Half));
     let mut tokens = errors.into_tokens();

@@ -119,7 +119,13 @@ impl Types<'_> {
                 let ty = in_space(self.model, field, ty, there);
                 quote!(#private::#nested<#borrow, #ty, #place>)
             }
-            Kind::Broken(_) | Kind::Half => quote!(#private::core::marker::PhantomData<(&#borrow (), #place)>),
+            Kind::Broken(_) | Kind::Half => {
+                // Every parameter is used.
+                let space = self.model.space.parameter();
+                let types = self.model.head.generics.type_params().map(|param| &param.ident);
+                let types = types.filter(|ident| space != Some(ident));
+                quote!(#private::core::marker::PhantomData<(&#borrow (), #place, fn() -> (#(#types,)*))>)
+            }
         };
         match &field.attrs.when {
             Some(_) => quote!(#private::core::option::Option<#ty>),

@@ -1,6 +1,6 @@
 //! row: g
-//! error: E0277
-//! says: `BlockPool<f32>` is neither a storage nor another part of a bundle
+//! error: macro
+//! says: `BlockPool<f32>` does not say what its blocks are
 //! A pool that does not say how its blocks are used.
 
 use memtier::*;
