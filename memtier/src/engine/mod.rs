@@ -211,6 +211,7 @@ pub trait MakesDeclarations: Phase {
     message = "storage cannot be carved in phase `{Self}`",
     label = "wrong phase for carving",
     note = "the order is `declare` (Loading), `plan`, `carve` (Planning), `serve`",
+    note = "an engine carves one bundle, once: a second model has its parts in the same bundle, or an engine of its own on the same `Device`",
     note = "while `Serving` the map is frozen: extend a ticket, take scratch, or end the model and load again"
 )]
 pub trait CarvesStorage: Phase {

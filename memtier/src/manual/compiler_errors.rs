@@ -212,6 +212,12 @@
 //! * `kv/kind-declared-shareable`, `tier/survival-claimed-downstream`, `tier/tier-of-ones-own`: whether blocks may be shared, and what
 //!   survives a swap, follows from kind and tier.
 //!
+//! # Not found: E0433, *cannot find `memtier` in the crate root*
+//!
+//! Your Cargo.toml calls memtier by another name, or another crate re-exports it. Say where it is, at each declaration:
+//! `#[tier(ModelResident, dims = Dims, crate = renamed)]`, `#[graph_captured(crate = framework::memory)]`. That no attribute `__mt_tier` or
+//! `__mt_bundle` is found says the same.
+//!
 //! # In declarations: E0609, E0080, and syntax
 //!
 //! * `macros/dims-without-the-field`: a lower-case name in a shape is a field (or a method) of the dims.

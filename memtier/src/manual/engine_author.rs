@@ -75,6 +75,94 @@
 //!   [`give_back`](crate::Engine::give_back) when idle.
 //! * `engine.drain()?.end_model()` gives the parts that survive; [`keep`](crate::Engine::keep) makes lines of them.
 //!
+//! # Two models
+//!
+//! One after the other is a swap, `engine.drain()?.end_model()`. At the same time there are two ways:
+//!
+//! * An engine for each, opened on the same [`Device`](crate::Device): what one holds is *held by others* in the plan of the next, which is
+//!   refused if both do not fit. Each has its own streams, phases and swaps. The second one's limits say the whole budget again.
+//! * One bundle with the parts of both, where they work on each other's results in one step: a draft model beside the one that checks it.
+//!
+//! ```
+//! # use memtier::{Bytes, Device, Engine, HostBackend, Limits, graph_captured, tier};
+//! # #[derive(Clone, Copy)]
+//! # struct Dims { hidden: usize }
+//! # #[tier(ModelResident, dims = Dims)]
+//! # struct Weights { #[shape(hidden)] scale: f32 }
+//! #[graph_captured]
+//! struct Chat { weights: Weights }
+//! #[graph_captured]
+//! struct Embedding { weights: Weights }
+//!
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! let device = Device::new(HostBackend::new(), Bytes::kib(64));
+//! let limits = Limits::new("host", Bytes::kib(64));
+//! let mut engine = Engine::open(&device);
+//! let lines = engine.declare_bundle::<Chat>(ChatSpec { weights: Dims { hidden: 4096 } });
+//! let chat = engine.plan(limits)?.carve(lines)?.serve::<Chat>()?;
+//!
+//! let mut engine = Engine::open(&device);
+//! let lines = engine.declare_bundle::<Embedding>(EmbeddingSpec { weights: Dims { hidden: 4096 } });
+//! let embedding = engine.plan(limits)?.carve(lines)?.serve::<Embedding>()?;
+//! assert_eq!(device.report().live, Bytes::kib(2 * 4 * 4));
+//!
+//! let mut engine = Engine::open(&device);
+//! let lines = engine.declare_bundle::<Chat>(ChatSpec { weights: Dims { hidden: 16_384 } });
+//! assert!(engine.plan(limits).is_err(), "64 KiB beside the 32 KiB of the others");
+//! # drop((chat, embedding, lines));
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! # Layers with a window, layers without
+//!
+//! A pool for each group of layers that keeps the same tokens, a page table for each pool, and for each request a ticket in each
+//! pool. The tickets go together: `extend` both before a step and `advance` both behind it. What has left the window is given up by
+//! [`evict_before`](crate::Ticket::evict_before), and free when the row, too, has been set without it:
+//!
+//! ```
+//! # use memtier::{
+//! #     BlockPool, Blocks, Bytes, Device, Engine, GlobalKv, HostBackend, Limits, PageTable, PoolSpec, Step, StreamSpec, SwaKv, TableSpec,
+//! #     Tokens, f16, graph_captured,
+//! # };
+//! #[graph_captured]
+//! struct Model {
+//!     kv: BlockPool<GlobalKv<f16>>,
+//!     window: BlockPool<SwaKv<f16>>,
+//!     table: PageTable<GlobalKv<f16>>,
+//!     recent: PageTable<SwaKv<f16>>,
+//! }
+//!
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! # let mut engine = Engine::open(&Device::new(HostBackend::new(), Bytes::mib(1)));
+//! # let pool = PoolSpec::fixed(Tokens::new(16), 16 * 64, Blocks::new(32));
+//! # let table = TableSpec { rows: 4, columns: 8 };
+//! # let lines = engine.declare_bundle::<Model>(ModelSpec { kv: pool, window: pool, table, recent: table });
+//! # let stream = engine.declare(StreamSpec { scratch: Bytes::kib(16) });
+//! # let mut engine = engine.plan(Limits::new("host", Bytes::mib(1)))?.carve(lines)?;
+//! # let mut stream = engine.open_stream(stream)?;
+//! # let mut engine = engine.serve::<Model>()?;
+//! const WINDOW: u64 = 32;
+//! let mut all = engine.bundle().kv.open(Tokens::new(128));
+//! let mut latest = engine.bundle().window.open(Tokens::new(128));
+//! for pass in [40, 16, 16] {
+//!     all.extend(Tokens::new(pass))?;
+//!     latest.extend(Tokens::new(pass))?;
+//!     let mut step = engine.step(&mut stream)?;
+//!     let Step { buffers: ModelView { table, recent, .. }, on, .. } = &mut step;
+//!     table.set(on, 0, &all)?;
+//!     recent.set(on, 0, &latest)?;
+//!     // .. the layers, each through the table of its pool ..
+//!     let fence = step.finish()?;
+//!     all.advance(Tokens::new(pass), &fence)?;
+//!     latest.advance(Tokens::new(pass), &fence)?;
+//!     latest.evict_before(Tokens::new(latest.tokens().count().saturating_sub(WINDOW)));
+//! }
+//! assert_eq!((all.blocks(), latest.blocks()), (Blocks::new(5), Blocks::new(3)));
+//! # Ok(())
+//! # }
+//! ```
+//!
 //! # How much scratch
 //!
 //! [`StreamSpec::scratch`](crate::StreamSpec::scratch) is the most that one step has at a time. Each [`take`](crate::ScratchFrame::take) is rounded up

@@ -30,7 +30,7 @@
 //! ## storage cannot be carved in phase `{Self}`
 //!
 //! Carving turns plan lines into memory: there must be a plan, and it must not have been carved. The order is `declare`, `plan`,
-//! `carve`, `serve`.
+//! `carve`, `serve`. An engine has one bundle; for a second model see [*Two models*](super::engine_author#two-models).
 //!
 //! ```
 //! # use memtier::{Engine, Limits, Lines, Loading};
