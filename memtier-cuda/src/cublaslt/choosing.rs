@@ -14,6 +14,17 @@ use crate::{
     queue::{CudaStream, while_doing},
 };
 
+/// The most rows of a product: a megabyte of host memory for each shape.
+const MOST_ROWS: usize = 1 << 20;
+
+/// The rows that plans are made for. No rows want no product.
+fn wanted(rows: &RangeInclusive<usize>) -> Result<RangeInclusive<usize>, LtError> {
+    match *rows.end() {
+        most if most > MOST_ROWS => Err(LtError::TooManyRows { rows: most, most: MOST_ROWS }),
+        most => Ok((*rows.start()).max(1)..=most),
+    }
+}
+
 /// Numbers of rows that algorithms are chosen for: each is used for what lies between it and the one before.
 fn steps(rows: RangeInclusive<usize>) -> Vec<usize> {
     let (least, most) = (*rows.start(), *rows.end());
@@ -33,13 +44,13 @@ impl CublasLt {
     /// the same inputs give the same bits.
     ///
     /// An algorithm is chosen for each power of two of rows, and for what is in the middle between two. Shapes that the library
-    /// has none for are [refused](LtPlans::refused), the others served. Takes a byte of host memory for each number of rows and shape.
+    /// has none for are [refused](LtPlans::refused), the others served. Takes a byte of host memory for each number of rows and
+    /// shape: a megabyte a shape at most, since products of more than 1,048,576 rows are not planned for.
     ///
     /// # Errors
-    /// [`LtError::NoAlgorithm`] when it has none for any shape; [`LtError::Call`] and [`LtError::Driver`] when a call fails.
+    /// [`LtError::TooManyRows`]; [`LtError::NoAlgorithm`] when it has none for any shape; [`LtError::Call`] and [`LtError::Driver`] when a call fails.
     pub fn plans(&self, shapes: &[LtShape], rows: RangeInclusive<usize>, workspace: Bytes) -> Result<LtPlans, LtError> {
-        // No rows want no product.
-        let rows = (*rows.start()).max(1)..=*rows.end();
+        let rows = wanted(&rows)?;
         let operation = self.operation()?;
         let (mut tables, mut refused) = (Vec::<Table>::new(), Vec::new());
         for shape in shapes {
@@ -106,6 +117,15 @@ impl CublasLt {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_is_remembered_of_rows_has_an_end() {
+        assert_eq!(wanted(&(0..=8192)).unwrap(), 1..=8192);
+        assert_eq!(wanted(&(65..=MOST_ROWS)).unwrap(), 65..=MOST_ROWS);
+        let error = wanted(&(1..=usize::MAX)).unwrap_err();
+        assert!(matches!(error, LtError::TooManyRows { rows: usize::MAX, most: MOST_ROWS }), "{error}");
+        assert!(error.to_string().contains("at most 1048576"), "{error}");
+    }
 
     #[test]
     fn every_number_of_rows_has_a_step_that_is_at_most_half_more() {

@@ -137,6 +137,17 @@ pub enum LtError {
         /// What it may use.
         workspace: Bytes,
     },
+    /// More rows than products are planned for.
+    #[error(
+        "a product of {rows} rows: at most {most} are planned for, since each number of rows is remembered; prompts are multiplied in chunks, plan for the \
+         rows of one"
+    )]
+    TooManyRows {
+        /// The most rows that were asked for.
+        rows: usize,
+        /// The most that can be.
+        most: usize,
+    },
     /// The driver failed.
     #[error(transparent)]
     Driver(#[from] DriverError),

@@ -129,6 +129,16 @@ fn parse<T: FromStr>(flag: &str, value: OsString, what: &str) -> Result<T, Strin
     value.parse().map_err(|_| format!("--{flag} {value}: expected {what}"))
 }
 
+/// A number of something, with the largest that there can be.
+fn count<T: FromStr>(flag: &str, value: OsString) -> Result<T, String> {
+    let digits = value.to_str().is_some_and(|text| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit()));
+    let most = [u64::MAX, u32::MAX.into()].into_iter().find(|most| most.to_string().parse::<T>().is_ok());
+    match most.filter(|_| digits) {
+        Some(most) => parse(flag, value, &format!("at most {most}")),
+        None => parse(flag, value, "a whole number"),
+    }
+}
+
 /// `512MiB`, `2GiB`, `1000000`.
 fn size(flag: &str, value: OsString) -> Result<Bytes, String> {
     let text = value.into_string().map_err(|value| format!("--{flag} {}: not text", value.display()))?;
@@ -259,7 +269,6 @@ pub(crate) fn read(args: impl Iterator<Item = OsString>) -> Result<Option<Args>,
         cut_to: None,
     };
     let mut stream: (Option<usize>, Option<usize>, Option<usize>) = (None, None, None);
-    let count = "a whole number";
     let one_line = |error: lexopt::Error| error.to_string();
     while let Some(argument) = parser.next().map_err(one_line)? {
         let flag = match &argument {
@@ -318,35 +327,38 @@ pub(crate) fn read(args: impl Iterator<Item = OsString>) -> Result<Option<Args>,
         match flag.as_str() {
             "model-file" => read.model = value.into(),
             "prompt" => read.prompts.push(parse(&flag, value, "text")?),
-            "max-tokens" => read.max_tokens = parse(&flag, value, count)?,
+            "max-tokens" => read.max_tokens = count(&flag, value)?,
             "device" => read.on = parse(&flag, value, "cpu, or cuda: and the number of a GPU")?,
-            "threads" => read.settings.threads = parse(&flag, value, count)?,
+            "threads" => read.settings.threads = count(&flag, value)?,
             "budget" => read.settings.budget = size(&flag, value)?,
             "reserve-file" => read.settings.reserve_file = Some(value.into()),
             "gpu-layers" => {
                 read.settings.gpu_layers = Some(parse(&flag, value, "a number of layers, or auto")?);
             }
-            "max-batch" => read.settings.max_batch = parse(&flag, value, count)?,
-            "max-seq-len" => read.settings.max_seq_len = parse(&flag, value, count)?,
-            "prefill-chunk" => read.settings.prefill_chunk = parse(&flag, value, count)?,
-            "block-tokens" => read.settings.block_tokens = parse(&flag, value, count)?,
+            "max-batch" => read.settings.max_batch = count(&flag, value)?,
+            "max-seq-len" => read.settings.max_seq_len = count(&flag, value)?,
+            "prefill-chunk" => read.settings.prefill_chunk = count(&flag, value)?,
+            "block-tokens" => read.settings.block_tokens = count(&flag, value)?,
             "lock" => lock(&mut read.settings.locks, value)?,
             "temperature" => read.sampling.temperature = parse(&flag, value, "a number")?,
             "top-p" => read.sampling.top_p = parse(&flag, value, "a number")?,
-            "top-k" => read.sampling.top_k = parse(&flag, value, count)?,
-            "seed" => read.sampling.seed = parse(&flag, value, count)?,
+            "top-k" => {
+                let all = |error| format!("{error}; 0 looks at as many candidates as it ever does, 256");
+                read.sampling.top_k = count(&flag, value).map_err(all)?;
+            }
+            "seed" => read.sampling.seed = count(&flag, value)?,
             "json" => read.json = Some(value.into()),
-            "prefill" => read.prefill = parse(&flag, value, count)?,
-            "decode" => read.decode = parse(&flag, value, count)?,
+            "prefill" => read.prefill = count(&flag, value)?,
+            "decode" => read.decode = count(&flag, value)?,
             "vram-budget" => read.settings.vram_budget = Some(size(&flag, value)?),
-            "draft" => read.settings.draft = parse(&flag, value, count)?,
-            "window-snapshots" => read.settings.window_snapshots = parse(&flag, value, count)?,
-            "cold-blocks" => read.settings.cold_blocks = parse(&flag, value, count)?,
-            "cold-snapshots" => read.settings.cold_snapshots = parse(&flag, value, count)?,
-            "spill-ahead" => read.settings.spill_ahead = parse(&flag, value, count)?,
+            "draft" => read.settings.draft = count(&flag, value)?,
+            "window-snapshots" => read.settings.window_snapshots = count(&flag, value)?,
+            "cold-blocks" => read.settings.cold_blocks = count(&flag, value)?,
+            "cold-snapshots" => read.settings.cold_snapshots = count(&flag, value)?,
+            "spill-ahead" => read.settings.spill_ahead = count(&flag, value)?,
             "prefix-store" => read.settings.prefix_store = Some(value.into()),
-            "max-slots" => read.settings.max_slots = Some(parse(&flag, value, count)?),
-            "queue" => read.settings.queue = parse(&flag, value, count)?,
+            "max-slots" => read.settings.max_slots = Some(count(&flag, value)?),
+            "queue" => read.settings.queue = count(&flag, value)?,
             "kv-low" => read.settings.kv_low = Some(kv_type(&flag, value)?),
             "weights" => read.settings.gpu_weights = Some(parse(&flag, value, "file or bf16")?),
             "kv-type" => read.settings.kv_types.rest = kv_type(&flag, value)?,
@@ -356,14 +368,14 @@ pub(crate) fn read(args: impl Iterator<Item = OsString>) -> Result<Option<Args>,
                 let rest = if all { types.rest } else { read.settings.kv_types.rest };
                 read.settings.kv_types = KvTypes { rest, ..types };
             }
-            "kv-residual" => read.settings.kv_residual = parse(&flag, value, count)?,
-            "stream-window" => stream.0 = Some(parse(&flag, value, count)?),
-            "stream-sinks" => stream.1 = Some(parse(&flag, value, count)?),
-            "stream-len" => stream.2 = Some(parse(&flag, value, count)?),
-            "graphs" => read.settings.graphs = parse(&flag, value, count)?,
+            "kv-residual" => read.settings.kv_residual = count(&flag, value)?,
+            "stream-window" => stream.0 = Some(count(&flag, value)?),
+            "stream-sinks" => stream.1 = Some(count(&flag, value)?),
+            "stream-len" => stream.2 = Some(count(&flag, value)?),
+            "graphs" => read.settings.graphs = count(&flag, value)?,
             "pressure-config" => read.settings.pressure = file(&flag, value, read_pressure_config)?,
             "cost-anchors" => read.settings.costs = Some(file(&flag, value, read_costs)?),
-            "cut-to" => read.cut_to = Some(parse(&flag, value, count)?),
+            "cut-to" => read.cut_to = Some(count(&flag, value)?),
             _ => return Err(format!("--{flag}: not understood, see --help")),
         }
     }
@@ -415,7 +427,12 @@ mod tests {
             (&["demo", "--model-file", "m", "--budget", "2 parsecs"], "--budget 2 parsecs"),
             (&["demo", "--model-file", "m", "--budget", "99999999999999GiB"], "--budget 99999999999999GiB"),
             (&["demo", "--model-file", "m", "--max-tokens", "0"], "--max-tokens 0"),
-            (&["demo", "--model-file", "m", "--max-tokens", "-1"], "--max-tokens"),
+            (&["demo", "--model-file", "m", "--max-tokens", "-1"], "--max-tokens -1: expected a whole number"),
+            (
+                &["demo", "--model-file", "m", "--top-k", "99999999999"],
+                "99999999999: expected at most 4294967295; 0 looks",
+            ),
+            (&["demo", "--model-file", "m", "--seed", "99999999999999999999"], "expected at most 18446744073709551615"),
             (&["demo", "--model-file", "m", "--max-tokns", "1"], "did you mean --max-tokens"),
             (&["demo", "--model-file", "m", "--cublaslt"], "it is the default, which --no-cublaslt turns off"),
             (&["demo", "--model-file", "m", "--lock", "wings"], "--lock wings"),
