@@ -20,8 +20,8 @@ pub(super) struct Variant {
 /// Elements of a row from which each warp of a block has two tiles at least.
 const LONG: usize = 2048;
 
-/// Elements of a row from which it pays that two blocks share one: what they tell each other takes a microsecond.
-const SHARED: usize = 8192;
+/// Elements of a row from which `quant_ring4.cu` is the faster one for more than 8 rows; and for up to 8 of few outputs.
+const LONG_OF_4: (usize, usize) = (8192, 4096);
 
 /// How much of a matrix one multiprocessor has.
 #[derive(Clone, Copy)]
@@ -63,10 +63,10 @@ pub(super) fn ring(
 /// As `quant_ring4.cu` makes them: what is faster than `quant_ring.cu` where a row is a multiple of 128 elements.
 fn variant_of_4(two: bool, share: Share, columns: usize) -> Option<Variant> {
     let (kernel, strips, warps, parts) = match (share, two) {
-        (Share::Pair, false) => (Kernel::Two4N1Pair, 2, 16, 1),
+        (Share::Pair, false) if columns >= LONG_OF_4.1 => (Kernel::Two4N1Pair, 2, 16, 1),
         (Share::Quad, false) => (Kernel::Two4N1Quad, 2, 8, 1),
-        (Share::Pair, true) if columns >= SHARED => (Kernel::Two4N2Pair, 4, 8, 2),
-        (Share::Quad, true) => (Kernel::Two4N2Quad, 4, 8, 1),
+        (Share::Pair, true) if columns >= LONG_OF_4.0 => (Kernel::Two4N2Pair, 4, 8, 2),
+        (Share::Quad, true) if columns >= LONG_OF_4.0 => (Kernel::Two4N2Quad, 4, 8, 1),
         _ => return None,
     };
     let inputs = if two { 16 } else { 8 };
@@ -165,7 +165,7 @@ mod tests {
             let number = |at: usize| words[at].parse::<usize>().unwrap();
             let (inputs, strips, warps) = (number(0) * 8, number(2), number(3));
             let share = if words[1] == "pair" { Share::Pair } else { Share::Quad };
-            let found = variant_of_4(inputs == 16, share, SHARED).unwrap();
+            let found = variant_of_4(inputs == 16, share, LONG_OF_4.0).unwrap();
             let name = format!("quant_ring4_n{}_{}", words[0], words[1]);
             assert_eq!(ENTRIES[found.kernel as usize].name, name);
             assert_eq!((found.inputs, found.tile, found.warps as usize), (inputs, strips * 16, warps), "{name}");
@@ -186,7 +186,8 @@ mod tests {
         assert_eq!(tile(1, 8192, 8192, false), Some((Kernel::Two4N1Quad, 32)));
         assert_eq!(tile(8, 14_336, 4096, false), Some((Kernel::Ring4N1Many, 64)));
         assert_eq!(tile(9, 14_336, 4096, false), Some((Kernel::Ring4N2Many, 112)));
-        assert_eq!(tile(16, 28_672, 4096, true), Some((Kernel::Two4N2Quad, 64)));
+        assert_eq!(tile(16, 28_672, 4096, true), Some((Kernel::Ring4N2Quad, 64)));
+        assert_eq!(tile(16, 8192, 8192, false), Some((Kernel::Two4N2Quad, 64)));
         assert_eq!(tile(4, 4096, 14_336, false), Some((Kernel::Two4N1Pair, 32)));
         // Rows of many are shared by two blocks, where they are long.
         assert_eq!(tile(9, 4096, 14_336, false), Some((Kernel::Two4N2Pair, 64)));
