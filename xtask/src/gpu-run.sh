@@ -104,10 +104,7 @@ engine() {
         row "$weights, a prompt of 8192" --model-file "$file" --weights $weights $long
     done
     row "bf16 --no-cublaslt, a prompt of 8192" --model-file "$file" --weights bf16 --no-cublaslt $long
-    kinds="fp8 q8_0 nvfp4"
-    # Its heads have 256 elements, and NVFP4 is read up to 128.
-    case $file in *gemma-3*) kinds="fp8 q8_0" ;; esac
-    for kind in $kinds; do
+    for kind in fp8 q8_0 nvfp4; do
         row "keys and values of $kind, one request, contexts of 500 to 1000" --model-file "$file" --kv-type $kind --graphs 1 --prefill 500 --decode 500
         row "keys and values of $kind, 64 requests" --model-file "$file" --kv-type $kind $many
     done

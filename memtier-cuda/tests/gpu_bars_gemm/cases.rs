@@ -45,10 +45,7 @@ pub(crate) fn cases(library: Option<&CublasLt>) -> Vec<Case> {
         put(format!("gemm-o {rows}"), rows, 576, &[576], own(Left::Add));
         put(format!("gemm-down-added {rows}"), rows, 1536, &[576], own(Left::Add));
     }
-    put("gemm 8192 8192 8192".into(), 8192, 8192, &[8192], own(Left::Bf16));
     if let Some(library) = library {
-        let product = library.product((8192, 8192, 8192), WORKSPACE).unwrap();
-        put("cublaslt 8192 8192 8192".into(), 8192, 8192, &[8192], (Left::Bf16, By::Product(product)));
         // As the engine has them.
         let of = |columns, outputs, output| LtShape { columns, outputs, output };
         let shapes = [
@@ -75,4 +72,20 @@ pub(crate) fn cases(library: Option<&CublasLt>) -> Vec<Case> {
         plain.map(|case| Case { name: format!("invariant-{}", case.name), invariant: true, ..case }).collect();
     cases.extend(invariant);
     cases
+}
+
+/// The largest product of the bars, by the library and by the kernel of this crate.
+pub(crate) fn largest(library: Option<&CublasLt>) -> Vec<Case> {
+    let case = |name: &str, by| Case {
+        name: format!("{name} 8192 8192 8192"),
+        rows: 8192,
+        columns: 8192,
+        outputs: vec![8192],
+        left: Left::Bf16,
+        by,
+        invariant: false,
+    };
+    let product = library.map(|library| library.product((8192, 8192, 8192), WORKSPACE).unwrap());
+    let by_library = product.map(|product| case("cublaslt", By::Product(product)));
+    by_library.into_iter().chain([case("gemm", By::Own(None))]).collect()
 }

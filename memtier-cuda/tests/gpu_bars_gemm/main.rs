@@ -51,6 +51,12 @@ fn bars() {
     measured(LONG, cases::cases);
 }
 
+/// By itself, since it takes all the power that the card may draw: `gemm_peers.py` runs it in turns with torch's.
+#[test]
+fn the_largest_product() {
+    measured(LONG, cases::largest);
+}
+
 #[test]
 fn rows_from_which_on_another_form_is_faster() {
     if let Some(found) = measured(SHORT, rows::cases) {

@@ -13,8 +13,8 @@ use crate::{
     work::{By, Case, Left, WORKSPACE},
 };
 
-/// Rows of the sweep. The engine asks the library from 65 rows on.
-const ROWS: [usize; 9] = [33, 64, 65, 96, 128, 192, 256, 384, 512];
+/// Rows of the sweep.
+const ROWS: [usize; 10] = [17, 33, 64, 65, 96, 128, 192, 256, 384, 512];
 /// Rows of decodes, for which there is nothing to unpack.
 const FEW: [usize; 4] = [1, 4, 8, 16];
 
@@ -41,6 +41,14 @@ pub(crate) const SHAPES: [Shape; 8] = [
     shape("gemma3-o", 1024, &[640], Left::F32),
     shape("gemma3-gated", 640, &[2048, 2048], Left::Gated(Activation::GeluTanh)),
     shape("gemma3-down", 2048, &[640], Left::F32),
+];
+
+/// Of a Llama of 8 billion weights, in bf16 only.
+const LARGE: [Shape; 4] = [
+    shape("llama-8b-qkv", 4096, &[4096, 1024, 1024], Left::Bf16),
+    shape("llama-8b-o", 4096, &[4096], Left::Add),
+    shape("llama-8b-gated", 4096, &[14_336, 14_336], Left::Gated(Activation::Silu)),
+    shape("llama-8b-down", 14_336, &[4096], Left::Add),
 ];
 
 /// What their files have most of.
@@ -77,7 +85,8 @@ fn forms(shape: Shape, rows: usize, plans: Option<&LtPlans>) -> Vec<Case> {
 }
 
 fn plans(library: &CublasLt, rows: RangeInclusive<usize>) -> LtPlans {
-    library.plans(&SHAPES.map(|shape| shape.of_library()), rows, WORKSPACE).unwrap()
+    let shapes: Vec<_> = SHAPES.iter().chain(&LARGE).map(Shape::of_library).collect();
+    library.plans(&shapes, rows, WORKSPACE).unwrap()
 }
 
 pub(crate) fn cases(library: Option<&CublasLt>) -> Vec<Case> {
@@ -90,7 +99,11 @@ pub(crate) fn cases(library: Option<&CublasLt>) -> Vec<Case> {
         let rows = FEW.into_iter().chain(ROWS);
         rows.flat_map(|rows| forms(*shape, rows, plans.as_ref())).collect::<Vec<_>>()
     };
-    SHAPES.iter().flat_map(all).collect()
+    let bf16 = |shape: &Shape| {
+        let all = ROWS.into_iter().flat_map(|rows| forms(*shape, rows, plans.as_ref()));
+        all.filter(|case| case.tiling().is_none()).collect::<Vec<_>>()
+    };
+    SHAPES.iter().flat_map(all).chain(LARGE.iter().flat_map(bf16)).collect()
 }
 
 /// A launch of every form for some of the shapes, each kernel for many rows among them.
@@ -104,7 +117,7 @@ pub(crate) fn few_cases(shapes: &[Shape], rows: &[usize], library: Option<&Cubla
 
 /// Says for each shape where one form begins to be faster than another for all rows that were measured from there on.
 pub(crate) fn meet(found: &[Found]) {
-    for Shape { name, .. } in SHAPES {
+    for Shape { name, .. } in SHAPES.into_iter().chain(LARGE) {
         let us = |form: &str, rows: usize| {
             let name = format!("{name}-{form} {rows}");
             found.iter().find(|it| it.name == name && it.taken).map(|it| it.us)
@@ -112,6 +125,9 @@ pub(crate) fn meet(found: &[Found]) {
         let with =
             |library: &str, ours: &str, rows| us(library, rows).into_iter().chain(us(ours, rows)).reduce(f64::min);
         say(name, "cuBLASLt", "our kernels", &|rows| (us("cublaslt", rows), us("own", rows)));
+        if LARGE.iter().any(|large| large.name == name) {
+            continue;
+        }
         say(name, "weights of 4 bits, unpacked", "as they are", &|rows| {
             (with("unpacked-cublaslt", "unpacked", rows), us("tiles", rows))
         });

@@ -2,18 +2,20 @@
 //! loaded, before anything is planned; what it works in is a line of the plan, and what it takes for itself a part of the library
 //! reserve. Without it the kernels of memtier-cuda do all products, and a sentence says why.
 
-use std::path::Path;
+use std::{ops::RangeInclusive, path::Path};
 
 use memtier::{Bytes, LaunchError, Place, StableSpan, StableSpanMut, bf16};
 use memtier_cuda::{CublasLt, CudaBackend, LtError, LtOutput, LtPlans, LtShape, kernels::Inputs};
 
 use crate::{arch::Arch, config::Settings, model::pass_tokens};
 
-/// Rows from which on the library is used: up to 64 the kernels of memtier-cuda for few rows are faster. On an H200 and SmolLM2's shapes theirs
-/// for many rows are faster at 65 rows as well, its own at 512 and 8192 (`docs/gpu-measured.md`, "Products"). Where between they meet was not measured.
-const LEAST_ROWS: usize = 65;
-/// Rows from which on gate and up are its as well. They are gated by a launch of their own then.
-pub(super) const LEAST_GATED: usize = 192;
+/// Rows from which on the library does a product with a matrix of so many elements, by the sweep of `gpu_bars_gemm` on an H200
+/// (`docs/gpu-measured.md`, "Products"): with SmolLM2's and Gemma 3 270M's matrices (at most 2.6 million elements) memtier's kernels are as
+/// fast up to 128 rows, with those of a Llama of 8 billion weights (from 16.8 million on) half as fast at 33 rows already.
+const LEAST_ROWS: usize = 129;
+const LEAST_ROWS_OF_LARGE: usize = 17;
+/// Elements of a matrix from which on it is a large one: in the middle, by ratio, of those that were measured.
+const LARGE: usize = 6 << 20;
 /// What an algorithm may use of the workspace.
 const MOST_WORKSPACE: Bytes = Bytes::mib(32);
 /// The library's file, where it is not found by its name.
@@ -45,19 +47,21 @@ impl Library {
         if arch.batch_invariant {
             return not("--batch-invariant: a library sums few rows in another order than many");
         }
-        if most < LEAST_ROWS {
-            return Library::Not(format!("a pass has at most {most} tokens, and from {LEAST_ROWS} on it would pay"));
+        let shapes = shapes(arch);
+        let least = shapes.iter().map(|shape| least_rows(shape.columns, shape.outputs)).min().unwrap_or(LEAST_ROWS);
+        if most < least {
+            return Library::Not(format!("a pass has at most {most} tokens, and from {least} on it would pay"));
         }
-        match Self::plans(backend, arch, most) {
+        match Self::plans(backend, &shapes, least..=most) {
             Ok(plans) => Library::There(plans),
             Err(error) => Library::Not(error.to_string()),
         }
     }
 
-    fn plans(backend: &CudaBackend, arch: &Arch, most: usize) -> Result<LtPlans, LtError> {
+    fn plans(backend: &CudaBackend, shapes: &[LtShape], rows: RangeInclusive<usize>) -> Result<LtPlans, LtError> {
         let path = std::env::var_os(PATH);
         let library = CublasLt::open(backend, path.as_deref().map(Path::new))?;
-        library.plans(&shapes(arch), LEAST_ROWS..=most, MOST_WORKSPACE)
+        library.plans(shapes, rows, MOST_WORKSPACE)
     }
 
     /// Bytes that it works in.
@@ -104,6 +108,15 @@ impl std::fmt::Display for Library {
     }
 }
 
+fn least_rows(columns: usize, outputs: usize) -> usize {
+    if columns.saturating_mul(outputs) < LARGE { LEAST_ROWS } else { LEAST_ROWS_OF_LARGE }
+}
+
+/// Whether a product of `rows` rows is one for the library.
+pub(super) fn pays(rows: usize, columns: usize, outputs: usize) -> bool {
+    rows >= least_rows(columns, outputs)
+}
+
 /// The products of a model: queries to values, gate and up, and the projections back to the residual stream.
 fn shapes(arch: &Arch) -> Vec<LtShape> {
     let back = if arch.post_norms { LtOutput::F32 } else { LtOutput::AddF32 };
@@ -130,14 +143,17 @@ pub(super) struct ByLibrary<'p, P: Place> {
     workspace: StableSpanMut<'p, u8, P>,
 }
 
-/// Runs a product where there is a library and its inputs are rows of bf16. Whether it was launched.
+/// Runs a product of rows by columns by outputs where there is a library, it pays, and its inputs are rows of bf16. Whether it was launched.
 pub(super) fn by_library<'x, P: Place>(
     library: &mut Option<ByLibrary<'_, P>>,
     x: Inputs<'x, P>,
+    [rows, columns, outputs]: [usize; 3],
     run: impl FnOnce(&LtPlans, StableSpan<'x, bf16, P>, &mut StableSpanMut<'_, u8, P>) -> Result<bool, LaunchError>,
 ) -> Result<bool, LaunchError> {
     match (library, x) {
-        (Some(ByLibrary { plans, workspace }), Inputs::Plain(x)) => run(plans, x, workspace),
+        (Some(ByLibrary { plans, workspace }), Inputs::Plain(x)) if pays(rows, columns, outputs) => {
+            run(plans, x, workspace)
+        }
         _ => Ok(false),
     }
 }

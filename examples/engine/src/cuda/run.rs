@@ -12,7 +12,7 @@ use memtier_cuda::{
 };
 
 use super::{
-    library::{ByLibrary, LEAST_GATED, by_library},
+    library::{ByLibrary, by_library, pays},
     scratch::{Units, shares},
     weights::{Matrices, matrices},
 };
@@ -216,9 +216,10 @@ impl<'p, P: Place<Space = Cuda>> Operations<'p, Cuda, P> for CudaRun<'p, P> {
         match matrices {
             Matrices::Wide(pair) => {
                 let input = self.device.inputs(x, normed, *tokens)?;
-                if *tokens >= LEAST_GATED && self.library.is_some() {
+                let shape = [*tokens, self.device.launch.arch.weights.hidden, 2 * columns];
+                if self.library.is_some() && pays(shape[0], shape[1], shape[2]) {
                     let mut gate_up = head(gate_up, 2 * tokens * columns)?;
-                    let launched = by_library(&mut self.library, input, |plans, x, workspace| {
+                    let launched = by_library(&mut self.library, input, shape, |plans, x, workspace| {
                         plans.project(on, &mut gate_up, &pair, (x, *tokens), workspace)
                     })?;
                     if launched {
@@ -250,10 +251,11 @@ impl<'p, P: Place<Space = Cuda>> Operations<'p, Cuda, P> for CudaRun<'p, P> {
             Block::FeedForward => ffn,
         };
         let (left, rows) = (part(left.read(), *tokens * matrix.columns())?, *tokens);
+        let shape = [rows, matrix.columns(), matrix.rows()];
         let inputs = Inputs::Plain(left);
         let Some(weight) = post else {
             let launched = match &matrix {
-                Matrices::Wide([matrix]) => by_library(&mut self.library, inputs, |plans, left, workspace| {
+                Matrices::Wide([matrix]) => by_library(&mut self.library, inputs, shape, |plans, left, workspace| {
                     plans.project_add(on, x, *matrix, (left, rows), workspace)
                 })?,
                 Matrices::Tiled(_) => false,
@@ -266,7 +268,7 @@ impl<'p, P: Place<Space = Cuda>> Operations<'p, Cuda, P> for CudaRun<'p, P> {
         };
         match matrix {
             Matrices::Wide([matrix]) => {
-                let launched = by_library(&mut self.library, inputs, |plans, left, workspace| {
+                let launched = by_library(&mut self.library, inputs, shape, |plans, left, workspace| {
                     plans.project_f32(on, delta, matrix, (left, rows), workspace)
                 })?;
                 if !launched {
@@ -368,7 +370,9 @@ impl<P: Place<Space = Cuda>> CudaRun<'_, P> {
                     let (q, angles) = (&mut q, *angles);
                     return k::project_rope_kv_write(on, kernels, q, slab, ids, matrices, input, angles, at, shapes);
                 }
-                let launched = by_library(&mut self.library, input, |plans, x, workspace| {
+                let outputs = matrices.iter().map(k::Matrix::rows).sum();
+                let shape = [*tokens, arch.weights.hidden, outputs];
+                let launched = by_library(&mut self.library, input, shape, |plans, x, workspace| {
                     plans.project(on, &mut qkv, &matrices, (x, *tokens), workspace)
                 })?;
                 if !launched {

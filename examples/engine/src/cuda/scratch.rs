@@ -3,7 +3,7 @@
 use memtier::{Bytes, SizeError};
 use memtier_cuda::kernels::DecodeShape;
 
-use super::{library::LEAST_GATED, weights::unpacked};
+use super::{library::pays, weights::unpacked};
 use crate::{
     arch::{Arch, LayerArch},
     forward::Pass,
@@ -85,7 +85,7 @@ impl Units {
             qkv: rows(widest(|layer| layer.q_rows + 2 * layer.kv_rows))?,
             q: rows(widest(|layer| layer.q_rows))?,
             ffn: rows(widest(|layer| layer.ffn))?,
-            gate_up: match arch.library > 0 && tokens >= LEAST_GATED {
+            gate_up: match arch.library > 0 && layers.iter().any(|layer| pays(tokens, layer.hidden, 2 * layer.ffn)) {
                 true => rows(widest(|layer| layer.ffn).checked_mul(2)?)?,
                 false => 1,
             },
