@@ -19,6 +19,7 @@ use super::{
 use crate::{
     Kernels,
     launch::{Arg, Grid, launch},
+    module::is_90,
 };
 
 /// A matrix of few bits, [tiled](super::tile) when it was loaded.
@@ -245,7 +246,8 @@ fn launch_alike<P: Place<Space: Is<Cuda>>>(
     let normed = norm.0 != 0;
     let both = if gated { outputs.saturating_mul(2) } else { outputs };
     let shape = (beside, both, columns);
-    let large = if normed { None } else { ring(kernels.multiprocessors() as usize, tiling, shape, gated) };
+    let device = (kernels.multiprocessors() as usize, is_90(kernels.target()));
+    let large = if normed { None } else { ring(device, tiling, shape, gated) };
     let chosen = match normed {
         true => choose_normed(tiling, outputs, gated),
         false => Some(choose(tiling, (beside, outputs, columns), gated)),

@@ -35,9 +35,9 @@ enum Share {
 /// The kernel for `outputs` of `columns` elements (gated, of both matrices) and this many rows of inputs, or `None` where too little of the
 /// matrix would be left for a multiprocessor. By rows it depends on whether they are more than 8. They are those that were
 /// fastest of several on an H200, 30 November 2026, at 8192 x 8192, 14336 x 4096 and 4096 x 14336; `cargo xtask gpu --bench` (`gpu_bars_gemm`)
-/// prints what they take.
+/// prints what they take. Of a device its multiprocessors count, and whether blocks form clusters: on `sm_120` none has more than one block.
 pub(super) fn ring(
-    multiprocessors: usize,
+    (multiprocessors, clusters): (usize, bool),
     tiling: Tiling,
     (rows, outputs, columns): (usize, usize, usize),
     gated: bool,
@@ -57,7 +57,7 @@ pub(super) fn ring(
     let two = rows > 8;
     let of_4 = matches!(tiling, Tiling::Q4) && columns.is_multiple_of(128);
     let of_4 = if of_4 { variant_of_4(two, share, columns) } else { None };
-    Some(of_4.unwrap_or_else(|| variant(tiling, two, share)))
+    Some(of_4.filter(|it| it.parts == 1 || clusters).unwrap_or_else(|| variant(tiling, two, share)))
 }
 
 /// As `quant_ring4.cu` makes them: what is faster than `quant_ring.cu` where a row is a multiple of 128 elements.
@@ -181,7 +181,7 @@ mod tests {
     #[test]
     fn large_matrices_lie_evenly() {
         let tile = |rows, outputs, columns, gated| {
-            ring(132, Tiling::Q4, (rows, outputs, columns), gated).map(|it| (it.kernel, it.tile))
+            ring((132, true), Tiling::Q4, (rows, outputs, columns), gated).map(|it| (it.kernel, it.tile))
         };
         assert_eq!(tile(1, 8192, 8192, false), Some((Kernel::Two4N1Quad, 32)));
         assert_eq!(tile(8, 14_336, 4096, false), Some((Kernel::Ring4N1Many, 64)));
@@ -192,13 +192,16 @@ mod tests {
         // Rows of many are shared by two blocks, where they are long.
         assert_eq!(tile(9, 4096, 14_336, false), Some((Kernel::Two4N2Pair, 64)));
         assert_eq!(tile(9, 4096, 4096, false), Some((Kernel::Ring4N2Pair, 32)));
+        // Not where a cluster has one block.
+        let alone = ring((132, false), Tiling::Q4, (9, 4096, 14_336), false).unwrap();
+        assert_eq!((alone.kernel, alone.parts), (Kernel::Ring4N2Pair, 1));
         // Rows that end in the middle of two tiles.
         assert_eq!(tile(1, 8192, 8192 + 64, false), Some((Kernel::Ring4N1Quad, 64)));
         // Short rows, few outputs.
         assert_eq!(tile(1, 49_152, 576, false), None);
         assert_eq!(tile(1, 1024, 8192, false), None);
         // Another device has other shares.
-        let small = ring(2, Tiling::Q8, (1, 96, 2048), false).unwrap();
+        let small = ring((2, true), Tiling::Q8, (1, 96, 2048), false).unwrap();
         assert_eq!(small.kernel, Kernel::Ring8N1Quad);
     }
 }

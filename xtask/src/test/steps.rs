@@ -132,7 +132,10 @@ fn on_emulated(given: &Given) -> Vec<Task> {
     // Once more, what is at the edges: with the blocks of another device, and looking for races in shared memory.
     let mut races = others(["--test", "gpu_edges", "--test", "gpu_sample", "--", "--show-output"]);
     races.env("MEMTIER_EMULATED_CAPABILITY", "9.0").env("MEMTIER_EMULATOR_RACECHECK", "1");
-    for tests in [&mut command, &mut races, &mut engine] {
+    // There two blocks share long rows of weights: of 4 bits, which has all that clusters do.
+    let mut clusters = others(["--test", "gpu_quant", "--", "large_matrices_of_every_kind", "--show-output"]);
+    clusters.env("MEMTIER_EMULATED_CAPABILITY", "9.0");
+    for tests in [&mut command, &mut races, &mut clusters, &mut engine] {
         tests
             .env("LD_LIBRARY_PATH", emulated::library_path(&driver))
             .env("MEMTIER_KERNELS", &kernels)
@@ -144,6 +147,7 @@ fn on_emulated(given: &Given) -> Vec<Task> {
         check("kernels as PTX", compiler),
         tests("GPU tests on the emulated device", command),
         tests("the edges of kernels on another emulated device, races looked for", races),
+        tests("blocks that share rows of weights, on that device", clusters),
         tests("GPU tests of the engine on the emulated device", engine),
     ]
 }
