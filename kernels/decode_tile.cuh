@@ -4,12 +4,11 @@
 #include "cache.cuh"
 #include "common.cuh"
 #include "mma.cuh"
-#define RING 3 // buffers of a warp
 
 template <typename E> struct DecodeArgs {
     bf16 *out;           // [batch][heads][DIM]
-    float *partial;      // [batch][heads][gridDim.x][DIM + 4]: sums, maximum, weight, padding; unused with one share
-    u32 *arrived;        // [batch][kv_heads][groups]: zero before and after every launch
+    float *partial;      // [batch][heads][gridDim.x][DIM + 4]: sums; maximum and weight, for each 128 sums; unused with one share
+    u32 *arrived;        // [batch][kv_heads][groups][WARPS]: zero before and after every launch
     const typename Cache<E>::Query *q; // [batch][heads][DIM]
     const E *slab;
     const u32 *ids;      // [table_rows][table_columns]
@@ -26,7 +25,6 @@ template <typename E, int DIM> struct Shape {
     static constexpr bool SCALED = Cache<E>::SCALED, GROUPED = Cache<E>::GROUPED;
     static constexpr int UNITS = Vector<E, DIM>::UNITS;           // of a row
     static constexpr int ROW = DIM * BITS / 8;                    // bytes of a row
-    static constexpr int WARPS = 4;
 #if __CUDA_ARCH__ >= 1200
     static constexpr bool SMALL = BITS < 16 && DIM < 256; // two blocks of a multiprocessor with their scales
 #else
@@ -43,7 +41,6 @@ template <typename E, int DIM> struct Shape {
     static constexpr int PART = DIM + 4;                          // sums of a head in the merge: heads begin in different banks
     static_assert(SLOT % 128 == 0, "buffers begin at multiples of 128");
     static_assert(TOKENS >= 16 && AT_ONCE <= 16, "tiles of whole matrices, copies within 16 tokens");
-    static_assert(RING * SLOT >= 8 * PART * 4, "the merge of the warps fits into the place of their rings; the wrapper sees to that of 16 heads");
 
     // Where a chunk of a row is in a buffer: permuted, so that eight rows of a matrix load lie in different banks. By an exclusive or, and
     // buffers begin at multiples of 128: rows and chunks that differ in bits of their own are found by another one from an address.
@@ -51,12 +48,6 @@ template <typename E, int DIM> struct Shape {
     static __device__ __forceinline__ u32 at(u32 row, u32 chunk) { return row * ROW + (chunk << 4 ^ turned(row)); }
     // The address of a chunk 2 k behind that of the first or the second one.
     static __device__ __forceinline__ u32 behind(u32 chunk, u32 k) { return (chunk ^ (k & 3) << 5) + (k >> 2) * 128; }
-};
-
-// What a warp of a share works on: tiles from `from_tile` on, every WARPS-th, before `to_tile`; and the tokens and ids of the sequence.
-template <typename E> struct Share {
-    const u32 *ids;
-    u32 shares, start, end, from_tile, to_tile;
 };
 
 // How numbers are read that kernels write: behind the wait for earlier ones; and in front of it, where nothing may stay in the first-level
@@ -68,74 +59,103 @@ struct Past {
     __device__ __forceinline__ u32 operator()(const u32 *from) const { return __ldcg(from); }
 };
 
-template <typename E, int DIM, typename Read>
-__device__ __forceinline__ Share<E> work_of(const DecodeArgs<E> &a, Read read, u32 sequence, u32 share, u32 warp) {
-    using S = Shape<E, DIM>;
-    u32 row = read(a.rows + sequence);
+// Warps of a block. Each has a buffer for a tile's keys and one for its values: with eight of them a multiprocessor that has one block has
+// enough bytes on their way, and enough warps for twice the products. Of what is narrow it has two blocks instead.
+template <typename E, int DIM, int COLUMNS, bool FOUR = false> struct Block {
+    static constexpr bool LONG = Cache<E>::BITS == 16 && DIM >= 128;
+#if __CUDA_ARCH__ >= 1200
+    static constexpr int WARPS = (LONG && DIM < 256) || COLUMNS == 2 ? 8 : 4; // two blocks or at most 68 KiB
+#else
+    static constexpr int WARPS = LONG || COLUMNS == 2 ? 8 : 4;
+#endif
+};
+
+// What a launch is asked for in one sequence: its row of the table, its tokens, and whether the table is of this pool.
+struct Asked {
+    u32 row, length;
+    bool known;
+    __device__ __forceinline__ bool same(const Asked &other) const {
+        return (row == other.row) & (length == other.length) & (known == other.known);
+    }
+};
+template <typename E, typename Read>
+__device__ __forceinline__ Asked asked_of(const DecodeArgs<E> &a, Read read, u32 sequence) {
     const u32 *owner = a.ids + (u64)a.table_rows * a.table_columns;
-    bool known = row < a.table_rows && read(owner) == (u32)a.pool && read(owner + 1) == (u32)(a.pool >> 32);
-    Share<E> it;
-    it.end = known ? min(read(a.lengths + sequence), a.table_columns * a.block_tokens) : 0;
+    // All at once, whatever they say: one after the other they take as long as a tile.
+    u32 row = read(a.rows + sequence), length = read(a.lengths + sequence), low = read(owner), high = read(owner + 1);
+    return {row, length, (row < a.table_rows) & (low == (u32)a.pool) & (high == (u32)(a.pool >> 32))};
+}
+
+// What a warp of a share works on: tiles from `from_tile` on, every WARPS-th, before `to_tile`; and the tokens and ids of the sequence.
+struct Share {
+    const u32 *ids;
+    u32 shares, start, end, from_tile, to_tile;
+};
+template <typename E, int DIM, int WARPS>
+__device__ __forceinline__ Share share_of(const DecodeArgs<E> &a, const Asked &asked, u32 share, u32 warp) {
+    using S = Shape<E, DIM>;
+    Share it;
+    it.end = asked.known ? min(asked.length, a.table_columns * a.block_tokens) : 0;
     it.start = a.window && it.end > a.window ? it.end - a.window : 0;
-    it.ids = a.ids + (u64)(row < a.table_rows ? row : 0) * a.table_columns;
+    it.ids = a.ids + (u64)(asked.row < a.table_rows ? asked.row : 0) * a.table_columns;
     // The same number of whole tiles a share and warp, the first ones from `start` on.
     u32 first = it.start / S::TOKENS, last = (it.end + S::TOKENS - 1) / S::TOKENS;
     // A step takes as long as the merge of about eight shares, and to merge at all as long as two steps.
-    u32 steps = (last - first + S::WARPS - 1) / S::WARPS;
+    u32 steps = (last - first + WARPS - 1) / WARPS;
     it.shares = 1;
     while (it.shares < gridDim.x && it.shares < steps && it.shares * it.shares < 8 * steps && steps > 3) it.shares++;
-    u32 each = ((last - first + it.shares - 1) / it.shares + S::WARPS - 1) / S::WARPS * S::WARPS;
+    u32 each = ((last - first + it.shares - 1) / it.shares + WARPS - 1) / WARPS * WARPS;
     it.from_tile = first + share * each + warp;
     it.to_tile = min(first + (share + 1) * each, last);
     return it;
-}
-
-// Calls for the keys and values of a warp's first tile.
-template <typename E, int DIM>
-__device__ __forceinline__ void prefetch_first(const DecodeArgs<E> &a, const Share<E> &work, u32 kv_head, u32 lane) {
-    using S = Shape<E, DIM>;
-    constexpr int LINES = S::ROW / 8, EACH = 128 / (int)sizeof(E); // of 16 tokens; units of a line
-    u64 values = (u64)a.kv_heads * a.block_tokens * S::UNITS;
-#pragma unroll
-    for (int i = 0; i < S::PAGES; i++) {
-        u32 token = work.from_tile * S::TOKENS + i * 16;
-        if (work.from_tile >= work.to_tile || token >= work.end) return;
-        u32 id = Past{}(work.ids + token / a.block_tokens);
-        if (id == HOLE) continue;
-        const E *keys = a.slab + id * a.block_stride + a.layer_base +
-                        ((u64)kv_head * a.block_tokens + token % a.block_tokens) * S::UNITS;
-#pragma unroll
-        for (u32 line = lane; line < LINES; line += 32) {
-            prefetch_line(keys + line * EACH);
-            prefetch_line(keys + values + line * EACH);
-        }
-    }
 }
 
 // Which page of its sequence a warp's next tile begins in, and at which of its tokens.
 struct Cursor {
     u32 column, offset;
 };
+template <typename E, int DIM> __device__ __forceinline__ Cursor cursor_of(const DecodeArgs<E> &a, u32 tile) {
+    constexpr u32 TOKENS = Shape<E, DIM>::TOKENS;
+    return {tile * TOKENS / a.block_tokens, tile * TOKENS % a.block_tokens};
+}
 
 // Where a tile's tokens are: for each 16 of them the layer in the block of their page, or null for a hole; and which of the layer's keys
 // the first one's is. And whether all of its tokens are there.
 template <typename E, int DIM> struct Place {
-    const u8 *layer[Shape<E, DIM>::PAGES];
-    u32 slot[Shape<E, DIM>::PAGES];
+    static constexpr int PAGES = Shape<E, DIM>::PAGES;
+    const u8 *layer[PAGES];
+    u32 slot[PAGES];
     bool whole;
+    // Which 16 tokens have a page, a bit each.
+    __device__ __forceinline__ u32 pages() const {
+        u32 pages = 0;
+#pragma unroll
+        for (int i = 0; i < PAGES; i++) pages |= layer[i] ? 1u << i : 0;
+        return pages;
+    }
+    // For the same tile of the same sequence.
+    __device__ __forceinline__ bool same(const Place &other) const {
+        bool same = true;
+#pragma unroll
+        for (int i = 0; i < PAGES; i++) same &= layer[i] == other.layer[i];
+        return same;
+    }
 };
 
-// The place of the tile at the cursor, which then goes on to the warp's next one. No token is before `start` or behind `end`.
-template <typename E, int DIM>
-__device__ __forceinline__ Place<E, DIM> place_of(const DecodeArgs<E> &a, const u32 *ids, Cursor &cursor, Cursor step, u32 tile,
-                                                  u32 start, u32 end, u32 kv_head) {
+// The place of the tile at the cursor, which then goes on to the warp's next one. No token is before the first one or behind the last
+// one that is attended to, and a tile that is not this warp's has none.
+template <typename E, int DIM, typename Read>
+__device__ __forceinline__ Place<E, DIM> place_of(const DecodeArgs<E> &a, Read read, const Share &work, Cursor &cursor, Cursor step,
+                                                  u32 tile, u32 kv_head) {
     using S = Shape<E, DIM>;
+    const u32 *ids = work.ids;
+    u32 start = work.start, end = tile < work.to_tile ? work.end : 0;
     Place<E, DIM> place;
     place.whole = tile * S::TOKENS >= start && (tile + 1) * S::TOKENS <= end;
     u32 column = cursor.column, offset = cursor.offset;
     if (S::PAGES > 1 && a.block_tokens % S::TOKENS == 0) {
         // All in one page.
-        u32 id = tile * S::TOKENS < end ? ids[column] : HOLE;
+        u32 id = tile * S::TOKENS < end ? read(ids + column) : HOLE;
         const u8 *layer = id == HOLE ? nullptr : reinterpret_cast<const u8 *>(a.slab + id * a.block_stride + a.layer_base);
         place.whole = place.whole && id != HOLE;
 #pragma unroll
@@ -150,7 +170,7 @@ __device__ __forceinline__ Place<E, DIM> place_of(const DecodeArgs<E> &a, const 
     }
 #pragma unroll
     for (int i = 0; i < S::PAGES; i++) {
-        u32 id = tile * S::TOKENS + i * 16 < end ? ids[column] : HOLE;
+        u32 id = tile * S::TOKENS + i * 16 < end ? read(ids + column) : HOLE;
         place.layer[i] = id == HOLE ? nullptr : reinterpret_cast<const u8 *>(a.slab + id * a.block_stride + a.layer_base);
         place.slot[i] = kv_head * a.block_tokens + offset;
         place.whole = place.whole && id != HOLE;
@@ -163,12 +183,22 @@ __device__ __forceinline__ Place<E, DIM> place_of(const DecodeArgs<E> &a, const 
     return place;
 }
 
-// Which 16 tokens of a tile have a page, a bit each.
-template <typename E, int DIM> __device__ __forceinline__ u32 pages_of(const Place<E, DIM> &place) {
-    u32 pages = 0;
+// Calls for a tile's keys and values: they come into the second-level cache.
+template <typename E, int DIM>
+__device__ __forceinline__ void prefetch_tile(const DecodeArgs<E> &a, const Place<E, DIM> &place, u32 lane) {
+    using S = Shape<E, DIM>;
+    constexpr int LINES = S::ROW / 8; // of 16 tokens
+    u64 values = (u64)a.kv_heads * a.block_tokens * S::ROW;
 #pragma unroll
-    for (int i = 0; i < Shape<E, DIM>::PAGES; i++) pages |= place.layer[i] ? 1 << i : 0;
-    return pages;
+    for (int i = 0; i < S::PAGES; i++) {
+        if (!place.layer[i]) continue;
+        const u8 *keys = place.layer[i] + (u64)place.slot[i] * S::ROW;
+#pragma unroll
+        for (u32 line = lane; line < LINES; line += 32) {
+            prefetch_line(keys + line * 128);
+            prefetch_line(keys + values + line * 128);
+        }
+    }
 }
 
 // Starts the copy of a tile's keys, or of its values. What is no token becomes zeros; only scales of whole vectors may be anything there.

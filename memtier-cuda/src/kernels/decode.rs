@@ -51,13 +51,13 @@ impl DecodeShape {
     pub fn shares_for(kernels: &Kernels, kv: &PagedKv, heads: usize, batch: usize, context: usize) -> usize {
         let cache = kv.packed.map_or(Cache::Bf16, Cache::from);
         let group = heads.div_ceil(kv.kv_heads.max(1));
-        let Ok(Variant { tokens, together, .. }) = variant(kernels.target(), cache, kv.head_dim, group) else {
+        let Ok(Variant { tokens, together, threads, .. }) = variant(kernels.target(), cache, kv.head_dim, group) else {
             return 1;
         };
         let groups = group.div_ceil(together);
         let blocks = batch.saturating_mul(kv.kv_heads).saturating_mul(groups);
-        // What one block leaves of its multiprocessor's memory bandwidth: four bits are more work for each byte.
-        let alone = if cache == Cache::F4 { 12 } else { 8 };
+        // What one block leaves of its multiprocessor's memory bandwidth: four warps have too few bytes on their way.
+        let alone = if threads > 128 { 8 } else { 12 };
         shares_for(kernels.multiprocessors() as usize, (blocks, context.div_ceil(tokens)), alone)
     }
 
@@ -66,10 +66,10 @@ impl DecodeShape {
         batch.checked_mul(self.heads)?.checked_mul(self.shares)?.checked_mul(head_dim.checked_add(4)?)
     }
 
-    /// Elements of [`DecodeWork::arrived`] for `batch` sequences, or `None` on overflow: as many as any head size needs.
+    /// Elements of [`DecodeWork::arrived`] for `batch` sequences, or `None` on overflow: as many as any head size needs, one for each warp.
     pub fn counters(&self, batch: usize, kv_heads: usize) -> Option<usize> {
         let groups = self.heads.checked_div(kv_heads)?.div_ceil(TOGETHER);
-        batch.checked_mul(kv_heads)?.checked_mul(groups)
+        batch.checked_mul(kv_heads)?.checked_mul(groups)?.checked_mul(MOST_WARPS)
     }
 }
 
@@ -83,10 +83,12 @@ struct Variant {
     tokens: usize,
     /// Query heads that a block handles.
     together: usize,
+    /// Threads of a block.
+    threads: u32,
 }
 
-/// Threads of a block.
-const THREADS: u32 = 128;
+/// Warps of a block, at most.
+const MOST_WARPS: usize = 8;
 
 /// For heads of `head_dim` elements, `group` of which share keys.
 fn variant(target: &str, cache: Cache, head_dim: usize, group: usize) -> Result<Variant, LaunchError> {
@@ -121,7 +123,7 @@ fn variant(target: &str, cache: Cache, head_dim: usize, group: usize) -> Result<
             return Err(LaunchError::Unsupported { what: "paged_decode: head_dim", why });
         }
     };
-    // As `Shape` in `decode_tile.cuh` has them: bytes of a row, and of its scales; tokens of a warp's tile; three buffers a warp, four warps.
+    // As `Shape` in `decode_tile.cuh` has them: bytes of a row, and of its scales; tokens of a warp's tile, keys and values of one a warp.
     let (row, scales) = match cache {
         Cache::Bf16 | Cache::F16 => (head_dim * 2, 0),
         Cache::F8 => (head_dim, 8),
@@ -134,13 +136,16 @@ fn variant(target: &str, cache: Cache, head_dim: usize, group: usize) -> Result<
         _ if small => 2048,
         _ => 4096,
     };
+    let long = !cache.is_narrow() && (row == 256 || row == 512 && is_90(target));
+    let warps = if long || wide { MOST_WARPS } else { 4 };
     let tokens = buffer / row;
     // (One that takes no more than four never has more.)
     let together = if wide { 2 * TOGETHER } else { TOGETHER };
-    // The merge of the warps goes to the same place: four sums of each head, which begin in different banks.
-    let merge = 4 * together * (head_dim + 4) * 4;
-    let shared = (4 * 3 * (buffer + tokens * scales)).max(merge).next_multiple_of(1 << 10);
-    Ok(Variant { kernel, tokens: 4 * tokens, shared: shared as u32, together })
+    // What a warp leaves to the others goes to the same place: sums of each head, which begin in different banks.
+    let left = together * (head_dim + 4) * 4;
+    let shared = (warps * (2 * (buffer + tokens * scales)).max(left)).next_multiple_of(1 << 10);
+    let threads = 32 * warps as u32;
+    Ok(Variant { kernel, tokens: warps * tokens, shared: shared as u32, together, threads })
 }
 
 /// Attention of one query a sequence to its pages, which hold bf16, f16, e4m3, or what [`PackedKv`](super::PackedKv) names: `q` (of [`KvElement::Query`]) and `out` are
@@ -171,7 +176,7 @@ pub fn paged_decode<K: PoolKind<Element: KvElement>, P: Place<Space: Is<Cuda>>, 
     let attending = Attending { heads, scale, window, softcap };
     let layer = kv.attention::<K::Element>(what, pages, ids.meta(), attending)?;
     require((1..=MOST_SHARES).contains(&shares), what, "there must be at least one share, and at most 128")?;
-    let Variant { kernel, shared, together, .. } =
+    let Variant { kernel, shared, together, threads, .. } =
         variant(kernels.target(), kv.cache::<K::Element>(what)?, head_dim, heads / kv_heads)?;
     let groups = (heads / kv_heads).div_ceil(together);
     expect("paged_decode: lengths", batch, lengths.units())?;
@@ -192,7 +197,7 @@ pub fn paged_decode<K: PoolKind<Element: KvElement>, P: Place<Space: Is<Cuda>>, 
     require(fits, what, "a launch takes at most 65535 sequences, and as many key/value heads")?;
     let all = u64::from(blocks.0) * u64::from(blocks.1) * u64::from(blocks.2);
     let shared = even_shared(kernels.target(), kernels.multiprocessors(), all, shared);
-    let grid = Grid { blocks, threads: THREADS, shared };
+    let grid = Grid { blocks, threads, shared };
     let spans =
         [out.addr(), partial.addr(), arrived.addr(), q.addr(), slab.base(), ids.addr(), rows.addr(), lengths.addr()];
     let words: [u64; 19] = join(spans, layer);
@@ -210,7 +215,8 @@ pub fn paged_decode<K: PoolKind<Element: KvElement>, P: Place<Space: Is<Cuda>>, 
     on.launch(&streams, move |queue| {
         // SAFETY: the kernel's own arguments. It writes `out` and the workspace, which came from three `&mut` and are as
         // long as checked for this grid, and reads what the other spans hold; of the slab it reads blocks that the table
-        // names: the ids of this pool's tickets, pinned by their rows and so committed, or holes. Lengths are cut to the
+        // names: the ids of this pool's tickets, pinned by their rows and so committed, or holes. It does so whatever rows and
+        // lengths say, which it also reads before kernels in front of it have written them. Lengths are cut to the
         // table's columns, rows to its rows. The caller's views (or the graph) keep all of it.
         unsafe { launch(queue, kernels.function(kernel), grid, &words) }
     })

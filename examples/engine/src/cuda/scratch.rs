@@ -50,9 +50,10 @@ fn decode(layer: &LayerArch, shares: usize) -> DecodeShape {
     DecodeShape { heads: layer.kv.params.heads, scale: layer.kv.params.scale, window: None, softcap: None, shares }
 }
 
-/// Blocks that the attention kernel has for a share of `queries` queries, each with a counter.
+/// Blocks that the attention kernel has for a share of `queries` queries: eight heads each.
 fn blocks(layer: &LayerArch, queries: usize) -> Option<usize> {
-    decode(layer, 1).counters(queries, layer.kv.shape.kv_heads.max(1))
+    let kv_heads = layer.kv.shape.kv_heads.max(1);
+    queries.checked_mul(kv_heads)?.checked_mul((layer.kv.params.heads / kv_heads).div_ceil(8))
 }
 
 /// Shares of each of `queries` queries, from what is known when the pass is planned: the same for a graph and an eager pass. A
@@ -78,7 +79,8 @@ impl Units {
             shares => decode(layer, shares).partial_units(decodes, layer.kv.shape.head_dim),
         };
         let partial = arch.layers.iter().try_fold(1, |most: usize, layer| Some(most.max(partial(layer)?)))?;
-        let arrived = arch.layers.iter().try_fold(1, |most: usize, layer| Some(most.max(blocks(layer, decodes)?)))?;
+        let counters = |layer: &LayerArch| decode(layer, 1).counters(decodes, layer.kv.shape.kv_heads.max(1));
+        let arrived = arch.layers.iter().try_fold(1, |most: usize, layer| Some(most.max(counters(layer)?)))?;
         Some(Units {
             hidden: rows(hidden)?,
             delta: if arch.post_norms { rows(hidden)? } else { 1 },
