@@ -24,7 +24,7 @@ template <int BYTES> __device__ __forceinline__ void copy_async(u32 to, const vo
         asm volatile("cp.async.ca.shared.global [%0], [%1], %2, %3;" ::"r"(to), "l"(from), "n"(BYTES), "r"(bytes) : "memory");
 }
 
-// The same of what nobody reads again, by a policy that lets the second-level cache drop it first.
+// The same of what nobody reads again, by a policy that lets the second-level cache drop it first. A compile test looks whether the assembler kept it.
 __device__ __forceinline__ u64 dropped_first() {
     u64 policy;
     asm("createpolicy.fractional.L2::evict_first.b64 %0, 1.0;" : "=l"(policy));

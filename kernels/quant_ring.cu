@@ -91,6 +91,14 @@ __device__ __forceinline__ void multiply_tiles(float (&sum)[MT][NT][4], u32 at, 
     }
 }
 
+// Zero, of which the assembler doesn't know that it is, nor that all lanes have the same. Up to 13.3 it forgets the policy of a copy whose shared
+// address has a part that all lanes share, which is an illegal instruction: it did so for sm_120, in two kernels here.
+#if __CUDA_ARCH__ >= 1200
+#define NOTHING ((how >> 16) & lane)
+#else
+#define NOTHING 0
+#endif
+
 // Shared memory: for each warp STAGES * MT tiles; INPUTS: and (STAGES - 1) * NT KiB, through which its inputs go in the same way.
 template <int F, int NT, int MT, int WARPS, int SIDE, int STAGES, bool INPUTS>
 __device__ __forceinline__ void quant_ring(void *out, const bf16 *x, const u8 *w0, const u8 *w1, const u8 *w2, u32 rows0,
@@ -130,7 +138,7 @@ __device__ __forceinline__ void quant_ring(void *out, const bf16 *x, const u8 *w
         rest[i] = (gated && piece / REST % 2 ? w1 : w) + strip(piece / REST) + LOW + piece % REST * 16;
         keep(rest[i]);
     }
-    const u32 ring = shared_address(shared) + warp * (STAGES * STAGE + (STAGES - 1) * ROOM), room = ring + STAGES * STAGE;
+    const u32 ring = (shared_address(shared) ^ NOTHING) + warp * (STAGES * STAGE + (STAGES - 1) * ROOM), room = ring + STAGES * STAGE;
     u32 count = part < wide ? (wide - part + DEEP - 1) / DEEP : 0;
     const u64 policy = dropped_first();
     // Of its turns a block begins with another one than its neighbours, and takes those in front of that last: the L2 cache has an input in one

@@ -237,6 +237,18 @@ entries! {
     Two4N1Quad = "quant_ring4" "quant_ring4_n1_quad" (Out In In In In U32 U32 U32 U32 U32 U32);
     Two4N2Pair = "quant_ring4" "quant_ring4_n2_pair" (Out In In In In U32 U32 U32 U32 U32 U32);
     Two4N2Quad = "quant_ring4" "quant_ring4_n2_quad" (Out In In In In U32 U32 U32 U32 U32 U32);
+    Rows4Few = "quant_rows" "quant_rows_q4_few" (Out In In In In U32 U32 U32 U32 U32 U32);
+    Rows4Even = "quant_rows" "quant_rows_q4_even" (Out In In In In U32 U32 U32 U32 U32 U32);
+    Rows4Head = "quant_rows" "quant_rows_q4_head" (Out In In In In U32 U32 U32 U32 U32 U32);
+    Rows5Few = "quant_rows" "quant_rows_q5_few" (Out In In In In U32 U32 U32 U32 U32 U32);
+    Rows5Even = "quant_rows" "quant_rows_q5_even" (Out In In In In U32 U32 U32 U32 U32 U32);
+    Rows5Head = "quant_rows" "quant_rows_q5_head" (Out In In In In U32 U32 U32 U32 U32 U32);
+    Rows6Few = "quant_rows" "quant_rows_q6_few" (Out In In In In U32 U32 U32 U32 U32 U32);
+    Rows6Even = "quant_rows" "quant_rows_q6_even" (Out In In In In U32 U32 U32 U32 U32 U32);
+    Rows6Head = "quant_rows" "quant_rows_q6_head" (Out In In In In U32 U32 U32 U32 U32 U32);
+    Rows8Few = "quant_rows" "quant_rows_q8_few" (Out In In In In U32 U32 U32 U32 U32 U32);
+    Rows8Even = "quant_rows" "quant_rows_q8_even" (Out In In In In U32 U32 U32 U32 U32 U32);
+    Rows8Head = "quant_rows" "quant_rows_q8_head" (Out In In In In U32 U32 U32 U32 U32 U32);
     Unpack4 = "unpack" "unpack_q4" (Out In In In U32 U32 U32 U32 U64);
     Unpack5 = "unpack" "unpack_q5" (Out In In In U32 U32 U32 U32 U64);
     Unpack6 = "unpack" "unpack_q6" (Out In In In U32 U32 U32 U32 U64);
@@ -280,6 +292,7 @@ mod tests {
             ("quant_normed_q", "quant_normed_q##F##_m##MT"),
             ("quant_ring_q", "quant_ring_q##F##_n##NT##_##SIZE"),
             ("quant_ring4_n", "quant_ring4_n##NT##_##SIZE"),
+            ("quant_rows_q", "quant_rows_q##F##_##NAME"),
             ("quant_q", "quant_q##F##_n##NT##_m##MT##_w##WARPS##_s##SIDE##_a##AHEAD"),
             ("unpack_q", "unpack_q##F"),
             ("embed_q", "embed_q##F"),

@@ -22,6 +22,7 @@ pub(crate) mod sources;
 mod stable;
 mod tiled;
 mod tiled_ring;
+mod tiled_rows;
 mod tiles;
 mod unpack;
 mod vector;

@@ -13,6 +13,7 @@ pub(crate) const SOURCES: &[(&str, &str)] = &[
     ("quant", include_str!("../../../kernels/quant.cu")),
     ("quant_ring", include_str!("../../../kernels/quant_ring.cu")),
     ("quant_ring4", include_str!("../../../kernels/quant_ring4.cu")),
+    ("quant_rows", include_str!("../../../kernels/quant_rows.cu")),
     ("unpack", include_str!("../../../kernels/unpack.cu")),
     ("scaled", include_str!("../../../kernels/scaled.cu")),
     ("heads", include_str!("../../../kernels/heads.cu")),

@@ -15,6 +15,7 @@ use super::{
     project::{How, Staged},
     require,
     tiled_ring::{Variant, ring},
+    tiled_rows::by_rows,
 };
 use crate::{
     Kernels,
@@ -247,7 +248,10 @@ fn launch_alike<P: Place<Space: Is<Cuda>>>(
     let both = if gated { outputs.saturating_mul(2) } else { outputs };
     let shape = (beside, both, columns);
     let device = (kernels.multiprocessors() as usize, is_90(kernels.target()));
-    let large = if normed { None } else { ring(device, tiling, shape, gated) };
+    let large = match normed {
+        true => None,
+        false => ring(device, tiling, shape, gated).or_else(|| by_rows(device.0, tiling, shape, gated)),
+    };
     let chosen = match normed {
         true => choose_normed(tiling, outputs, gated),
         false => Some(choose(tiling, (beside, outputs, columns), gated)),
@@ -312,8 +316,8 @@ fn launch_alike<P: Place<Space: Is<Cuda>>>(
 /// `out = weights x` in bf16, sums in f32: `out` is rows x the outputs of all `matrices`, one to three, side by side: in one launch
 /// where they are tiled alike.
 ///
-/// Made for up to 16 rows, which read the weights once; more of them read them once for every 16, or are multiplied with what
-/// [`unpack_tiled`](super::unpack_tiled) makes of them. Up to 8 rows can be [normalised on the way](Inputs::Normed). [Batch-invariant](Kernels::batch_invariant) kernels take 8 rows at a time.
+/// Up to 16 rows read the weights once. More of them read rows of up to 2048 weights once for every 16, 32 or 64 (weights of 4 bits are then rounded
+/// to bf16, as [`unpack_tiled`](super::unpack_tiled) rounds all), longer ones once for every 16, or are multiplied with what `unpack_tiled` makes of them. Up to 8 rows can be [normalised on the way](Inputs::Normed). [Batch-invariant](Kernels::batch_invariant) kernels take 8 rows at a time.
 ///
 /// # Errors
 /// [`LaunchError::Shape`] and [`LaunchError::Unsupported`] name what does not fit.
