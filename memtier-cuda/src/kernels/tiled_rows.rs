@@ -63,13 +63,13 @@ fn variant(tiling: Tiling, share: Share, columns: usize) -> Option<Variant> {
             // A tile for each warp of a block, or as many turns as it takes.
             let tiles = columns.div_ceil(64).max(1);
             let warps = tiles.div_ceil(tiles.div_ceil(MOST_WARPS)) as u32;
-            return Some(Variant { kernel, inputs: 16, tile: 16, warps, shared: warps << 10 });
+            return Some(Variant { kernel, inputs: 16, tile: 16, warps, shared: warps << 10, parts: 1 });
         }
         Share::Even => (2, 4, 3, 3, 6),
         Share::Head => (4, 8, 1, 4, if tiling == Tiling::Q6 { 4 } else { 2 }),
     };
     let shared = stages * parts * (eights * 1024 + strips * tiling.tile_bytes() as u32);
-    Some(Variant { kernel, inputs: eights as usize * 8, tile: strips as usize * 16, warps, shared })
+    Some(Variant { kernel, inputs: eights as usize * 8, tile: strips as usize * 16, warps, shared, parts: 1 })
 }
 
 #[cfg(test)]

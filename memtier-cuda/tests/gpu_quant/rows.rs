@@ -31,16 +31,16 @@ fn batches_with_super_blocks() {
 
 #[test]
 fn batches_by_a_vocabulary() {
-    shapes_of::<Q8_0>(2e-5, &[(65, 3, vec![6150]), (33, 1, vec![6000, 145])]);
-    shapes_of::<Q4_0>(2e-5, &[(40, 2, vec![6145])]);
-    shapes_of::<Q5_0>(2e-5, &[(33, 3, vec![6161])]);
+    shapes_of::<Q8_0>(2e-5, &[(65, 1, vec![6000, 145])]);
+    shapes_of::<Q4_0>(2e-5, &[(40, 1, vec![6145])]);
+    shapes_of::<Q5_0>(2e-5, &[(33, 1, vec![6161])]);
     shapes_of::<Q6_K>(6e-4, &[(33, 1, vec![6150])]);
 }
 
 #[test]
 fn rows_of_a_batch_have_the_same_bits_beside_any_others() {
     let Some(Rig { kernels, mut engine, mut stream, .. }) = rig() else { return };
-    let (mut rng, columns, most) = (Rng(62), 96, 64);
+    let (mut rng, columns, most) = (Rng(62), 32, 64);
     let x = rng.bf16s(most * columns);
     for outputs in [20, 300, 6150] {
         let (tiles, _) = matrix::<Q8_0>(&mut rng, outputs, columns);
@@ -55,7 +55,7 @@ fn rows_of_a_batch_have_the_same_bits_beside_any_others() {
             read!(step, f32, out)
         };
         let all = of(most);
-        for rows in [33, 48, 63] {
+        for rows in [33, 63] {
             assert!(all.starts_with(&of(rows)), "{outputs} outputs: {rows} rows have other bits alone");
         }
     }
