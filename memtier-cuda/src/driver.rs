@@ -330,8 +330,13 @@ mod tests {
                 found.extend(names.filter(|name| name[2..].starts_with(|first: char| first.is_ascii_uppercase())));
             }
         }
+        let sources = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
+        if !sources.is_dir() {
+            println!("skipped: the sources are not on this machine");
+            return;
+        }
         let mut called = std::collections::BTreeSet::new();
-        calls(&std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("src"), &mut called);
+        calls(&sources, &mut called);
         let listed: std::collections::BTreeSet<_> = FUNCTIONS.iter().map(|name| (*name).to_owned()).collect();
         assert!(called.len() > 40, "{called:?}");
         assert_eq!(called, listed);

@@ -156,20 +156,23 @@ fn decode() {
         let chosen = DecodeShape::shares_for(&rig.kernels, &kv, heads, batch, context);
         let kernels = &rig.kernels;
         let mut step = rig.engine.step(&mut rig.stream).unwrap();
-        let Step { buffers: ToyView { kv: pool, table, work, .. }, on, scratch, .. } = &mut step;
+        let Step { buffers: ToyView { kv: pool, table, .. }, on, scratch, .. } = &mut step;
         let on = *on;
         let probe = scratch.take::<u32>(1).unwrap();
         let q = filled(scratch, on, batch * heads * head_dim);
         let mut out = scratch.take::<bf16>(batch * heads * head_dim).unwrap();
         let most = DecodeShape { heads, scale, window: None, softcap: None, shares: 128 };
         let mut partial = scratch.take::<f32>(most.partial_units(batch, head_dim).unwrap()).unwrap();
+        let counters = most.counters(batch, kv_heads).unwrap();
+        let mut arrived = scratch.take::<u32>(counters).unwrap();
+        on.write(&mut arrived, &vec![0; counters]).unwrap();
         let (mut rows, mut lengths) = (scratch.take::<u32>(batch).unwrap(), scratch.take::<u32>(batch).unwrap());
         on.write(&mut rows, &(0..batch as u32).collect::<Vec<_>>()).unwrap();
         on.write(&mut lengths, &vec![context as u32; batch]).unwrap();
         for shares in [chosen, 1, 2, 4, 8, 16, 33] {
             let shape = DecodeShape { shares, ..most };
             let time = time(on, &probe, 50, || {
-                let work = DecodeWork { partial: &mut partial, arrived: &mut work.arrived };
+                let work = DecodeWork { partial: &mut partial, arrived: &mut arrived };
                 let (slab, inputs) = (pool.slab(), [&rows, &lengths]);
                 paged_decode(on, kernels, &mut out, work, &q, &slab, table.ids(), inputs, (kv, shape))
             });

@@ -48,7 +48,7 @@
 //!
 //! On a GPU cuBLASLt multiplies the rows of prompts where it is installed (the CUDA toolkit has it, and the Python wheel `nvidia-cublas`; its folder
 //! on `LD_LIBRARY_PATH`, or its file in `MEMTIER_CUBLASLT`): small matrices in passes of 129 rows and more, those of 6 Mi elements (12 MiB) and
-//! more from 17 rows on, which is where it was seen to be faster. Its algorithms are chosen and loaded before
+//! more from 33 rows on, which is where it was seen to be faster. Its algorithms are chosen and loaded before
 //! anything is served; what it works in is part of the workspace's line, its own memory part of the library reserve, which is remembered by its
 //! version. Without it memtier's kernels do everything, and so they do what it refuses, in passes that are recorded too: the demo's last lines say how
 //! many products it had, how many it refused, or why it had none.

@@ -11,9 +11,9 @@ use crate::{arch::Arch, config::Settings, model::pass_tokens};
 
 /// Rows from which on the library does a product with a matrix of so many elements, by the sweep of `gpu_bars_gemm` on an H200
 /// (`docs/gpu-measured.md`, "Products"): with SmolLM2's and Gemma 3 270M's matrices (at most 2.6 million elements) memtier's kernels are as
-/// fast up to 128 rows, with those of a Llama of 8 billion weights (from 16.8 million on) half as fast at 33 rows already.
+/// fast up to 128 rows, with those of a Llama of 8 billion weights (from 16.8 million on) half as fast at 33 rows already (fewer were not measured).
 const LEAST_ROWS: usize = 129;
-const LEAST_ROWS_OF_LARGE: usize = 17;
+const LEAST_ROWS_OF_LARGE: usize = 33;
 /// Elements of a matrix from which on it is a large one: in the middle, by ratio, of those that were measured.
 const LARGE: usize = 6 << 20;
 /// What an algorithm may use of the workspace.
