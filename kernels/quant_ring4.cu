@@ -1,7 +1,7 @@
 // Projections of 1 to 16 rows with large weights of 4 bits, of rows that are a multiple of 128 elements: as quant_ring.cu, with fewer instructions.
 //
 // A turn is two tiles of each strip of 16 outputs, and inputs are in registers one turn ahead. Offsets of 4 bits are multiplied with the inputs' sums
-// by the tensor cores, in tf32: a lane has those of one block of 32 elements, in two parts, of which tf32 has all digits, and one product
+// by the tensor cores, in tf32: a lane has those of one block of 32 elements, in two parts, of which tf32 has all but the last two digits, and one product
 // adds four blocks. What weights are raised by in the bits of a bf16 is where a tile's sums begin: a product of the inputs with -128.
 #include "common.cuh"
 #include "ring.cuh"

@@ -316,8 +316,10 @@ fn launch_alike<P: Place<Space: Is<Cuda>>>(
 /// `out = weights x` in bf16, sums in f32: `out` is rows x the outputs of all `matrices`, one to three, side by side: in one launch
 /// where they are tiled alike.
 ///
-/// Up to 16 rows read the weights once. More of them read rows of up to 2048 weights once for every 16, 32 or 64 (weights of 4 bits are then rounded
-/// to bf16, as [`unpack_tiled`](super::unpack_tiled) rounds all), longer ones once for every 16, or are multiplied with what `unpack_tiled` makes of them. Up to 8 rows can be [normalised on the way](Inputs::Normed). [Batch-invariant](Kernels::batch_invariant) kernels take 8 rows at a time.
+/// Up to 8 rows read the weights once, and so do up to 16 where the matrix is large for the device. More read them once for every 8 or 16 rows; with up to
+/// 2048 weights a row, in the cases that were measured to be faster so (gated from 17 rows on, others mostly from 33), once for every 16, 32 or 64, and weights of 4 bits are rounded to bf16
+/// then, as [`unpack_tiled`](super::unpack_tiled) rounds all: 2e-3 of the result in place of 1e-6. Which of these it is depends on rows, shape and device, never on the numbers. Many rows are better multiplied with what `unpack_tiled` makes of the tiles. Up to 8 rows can be
+/// [normalised on the way](Inputs::Normed). [Batch-invariant](Kernels::batch_invariant) kernels take 8 rows at a time.
 ///
 /// # Errors
 /// [`LaunchError::Shape`] and [`LaunchError::Unsupported`] name what does not fit.

@@ -17,7 +17,7 @@ fn no_rows_of_e4m3(what: &'static str) -> LaunchError {
 
 /// `out` becomes `matrices` in bf16, row by row, one behind the other; any number of rows of one width. A part of it is what
 /// [`Matrix::new`](super::Matrix::new) takes: products of many rows read it once for all of them, where
-/// [`project_tiled`](super::project_tiled) reads the tiles once for every 16.
+/// [`project_tiled`](super::project_tiled) reads the tiles once for every 8 to 64.
 ///
 /// # Errors
 /// [`LaunchError::Shape`] and [`LaunchError::Unsupported`] name what does not fit: other than one to three matrices, tiles of e4m3.

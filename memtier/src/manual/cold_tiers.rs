@@ -62,7 +62,7 @@
 //!   changes. Launches cannot use what is there; [`copy_across`](crate::Recorder::copy_across) brings it over. Where the host backend's
 //!   memory is not page-locked (that of [`HostBackend`](crate::HostBackend) is not), a CUDA driver copies through memory of its own, and
 //!   copies hold up the thread that launches them. `memtier_cuda::PinnedBackend` is page-locked, and grows and is budgeted alike: there
-//!   copies are four to eight times as fast (`docs/gpu-measured.md`), and nobody waits.
+//!   copies are four to nine times as fast (`docs/gpu-measured.md`), and nobody waits.
 //!
 //! # Windows and recurrent state
 //!

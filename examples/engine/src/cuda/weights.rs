@@ -14,7 +14,7 @@ use crate::{
     weights::{WeightDims, WeightFormat},
 };
 
-/// The most rows of a pass that are multiplied with tiles, which read them once for every 16 to 64 rows. For more, the matrices of one
+/// The most rows of a pass that are multiplied with tiles, which read them once for every 8 to 64 rows. For more, the matrices of one
 /// product at a time are unpacked into scratch.
 const MOST_ROWS: usize = 64;
 /// Rows of a tile.
