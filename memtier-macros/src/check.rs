@@ -145,6 +145,8 @@ fn instead_of_part(name: &str, ty: &Type) -> Option<String> {
                          are, an array has a constant length"
                     )
                 }
+                // What one of them is not, several are not.
+                None if is_pool_of_values(&array.elem) => return instead_of_part(name, &array.elem),
                 None => return None,
             }
         }

@@ -293,6 +293,15 @@ fn trusted(tokens: TokenStream) -> Vec<String> {
 }
 
 #[test]
+fn pools_in_an_array_are_asked_for_their_kind_too() {
+    for ty in ["BlockPool<f32>", "Vec<BlockPool<f32>>", "[BlockPool<f32>; 2]"] {
+        let seen = expanded("graph_captured", "", &format!("struct B {{ work: W, kv: {ty} }}"));
+        let [message] = &seen.messages[..] else { panic!("{ty}: {:?}", seen.messages) };
+        assert!(message.contains("`BlockPool<f32>` does not say what its blocks are"), "{message}");
+    }
+}
+
+#[test]
 fn nothing_that_an_unsafe_impl_rests_on_is_named_by_a_path() {
     let of_a_storage = seen_tokens(
         "tier",
