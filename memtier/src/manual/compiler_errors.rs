@@ -163,9 +163,7 @@
 //!   things of the names that the macro uses. Name memtier itself: `attacks/t03-option-that-stands-in`, `attacks/t04-array-that-stands-in`,
 //!   `attacks/t09-crate-called-memtier`, `attacks/t11-field-that-stands-in`, `attacks/t12-lending-that-stands-in`,
 //!   `attacks/t17-field-of-ones-own`. The same as *incompatible type for trait* (E0053), `attacks/t14-context-that-stands-in`,
-//!   `attacks/t16-result-that-stands-in`, as *`memtier::Place` is not satisfied* (E0277), `attacks/t07-place-that-stands-in`,
-//!   as *is not what a bundle is carved from*, `attacks/t13-lines-that-stand-in`, and as *implementing the trait is not unsafe* (E0199),
-//!   `attacks/t15-storage-that-stands-in`.
+//!   `attacks/t16-result-that-stands-in`, and as *`memtier::Place` is not satisfied* (E0277), `attacks/t07-place-that-stands-in`.
 //! * A layout is no storage: `attacks/p1-dry-storage-kept-at-address-zero`. What a macro returns from a shape is its value:
 //!   `attacks/t02-layout-returned-by-a-macro`.
 //!
